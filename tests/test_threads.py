@@ -82,7 +82,7 @@ def test_what_wakes_the_threads_changes_nothing_of_the_model_beside_it():
     (expected,) = run(session(model, 3), {"x": inputs["x"]})
     assert np.array_equal(run(session(beside, 3), inputs, ["y"])[0], expected) and len(model.graph.node) == 1
     multiplications = np.prod([*inputs["rouse a"].shape, inputs["rouse b"].shape[1]])
-    assert multiplications >= 3 * 65_536  # of which ONNX Runtime gives every thread its part
+    assert multiplications >= 3 * 65_536  # ONNX Runtime gives every thread a part of this work
 
 
 # -- the delivered file ----------------------------------------------------------------------------

@@ -1,6 +1,6 @@
-"""The corpus of exports: its declarations fit together, files are compared fairly, and a tool that fails is counted.
+"""Test the corpus of exports: declarations are consistent, comparisons are fair, and failures of tools are counted.
 
-No exporter and no other tool is needed: the tools here are planted.
+No exporter and no other tool is needed, because the tests make the files themselves.
 """
 
 import sys
@@ -53,7 +53,7 @@ def test_inputs_have_the_declared_shapes_and_masks_some_padding():
 
 
 def save(path: Path, factor: float, repeat: int = 1) -> Path:
-    """Write y = x·factor^repeat, float32 [4, 4]."""
+    """Write a model y = x · factor^repeat, float32 [4, 4], and return its path."""
     given, made = (helper.make_tensor_value_info(t, TensorProto.FLOAT, [4, 4]) for t in ("x", f"t{repeat}"))
     names = ["x", *(f"t{number}" for number in range(1, repeat + 1))]
     nodes = [helper.make_node("Mul", [one, "factor"], [two]) for one, two in zip(names, names[1:], strict=False)]
@@ -107,7 +107,7 @@ def test_files_are_run_in_turns_and_compared_with_the_original(tmp_path):
 
 @pytest.mark.parametrize("says, most, had", [([True], 20, 6), ([False, True], 20, 8), ([False] * 9, 7, 7)])
 def test_measuring_ends_after_the_pair_of_sessions_that_says_enough(says, most, had, monkeypatch):
-    """At least six sessions; an even number, except where no more are allowed."""
+    """Measuring takes at least six sessions, and an even number unless the limit is odd."""
     module, answers, sessions = import_module("benchmarks.exports.together"), iter(says), []
     monkeypatch.setattr(module, "started", lambda *_: {})
     monkeypatch.setattr(module, "compare", lambda *_: None)
@@ -142,7 +142,7 @@ def test_figures_are_ratios_of_the_same_turns():
 
 def test_the_tables_name_the_best_tool_and_count_what_failed():
     one = figures()
-    one["onnxsim"]["relative_error"] = 0.5  # another model, which is compared with none
+    one["onnxsim"]["relative_error"] = 0.5  # an unequal file is compared with no other file
     run = {"ours": {"equal": True, "seconds": 120.0, "check_seconds": 9.0}, "contestants": one}
     made = tables({"one-dynamo": {"threads": {"1": run}, "megabytes": 12.0}})
     (row,) = made["files"].rows

@@ -1,4 +1,4 @@
-"""The tables of benchmarks.expressions and benchmarks.expression_programs, from parts as the functions return them."""
+"""Test the tables of benchmarks.expressions and benchmarks.expression_programs with hand-made measurements."""
 
 from benchmarks import expression_programs
 from benchmarks.expression_programs import PROGRAMS, RULES, part_of, workload

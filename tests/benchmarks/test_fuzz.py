@@ -1,4 +1,4 @@
-"""Random rewrites on random graphs; the graphs themselves; and mistakes made on purpose, which must be found."""
+"""Test random rewrites of random graphs, the graphs themselves, and that planted wrong rules are found."""
 
 from collections import Counter
 from dataclasses import replace
@@ -19,8 +19,9 @@ from rlflow.rules.locations import PREPARING_FAMILY
 from tests.nightly.fuzzing import Original, fuzz, random_walk
 from tests.suite import at_night, slow
 
-GRAPHS, GROUP = at_night((50, 50), (6, 6))  # tests.nightly.fuzz draws many more
-SKETCHES = 100  # of every motif, at most
+# (graphs, graphs in one parametrised test); tests.nightly.fuzz draws many more
+GRAPHS, GROUP = at_night((50, 50), (6, 6))
+SKETCHES = 100  # largest number of sketches of each motif
 RULES = load_rules(families())
 
 
@@ -57,7 +58,7 @@ def test_random_graphs_are_small_and_tame():
         graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
         for array in run(session(model, 1, optimise=False), random_values(model, seed)):
             assert array.size <= LARGEST
-            assert np.abs(array).max(initial=0) <= BOUND  # neither NaN nor infinite
+            assert np.abs(array).max(initial=0) <= BOUND  # excludes NaN and infinity
 
 
 def test_bodies_of_random_graphs_keep_their_outputs_and_rewrites_reach_into_them():
@@ -69,7 +70,8 @@ def test_bodies_of_random_graphs_keep_their_outputs_and_rewrites_reach_into_them
         feeds = random_values(moved, seed)
         before = run(session(model, 1, optimise=False), {value.name: feeds[value.name] for value in model.graph.input})
         for a, b in zip(before, run(session(moved, 1, optimise=False), feeds), strict=True):
-            np.testing.assert_allclose(a, b, rtol=1e-2, atol=2e-2)  # of float16; ONNX Runtime joins casts in one graph
+            # float16 is inexact, because ONNX Runtime joins casts within one graph
+            np.testing.assert_allclose(a, b, rtol=1e-2, atol=2e-2)
         first, *_ = random_walk(moved, RULES, np.random.default_rng(seed), 0).states
         rewritten += any(first.graph.nodes[match.nodes[0]].body for match in first.matches)
     assert min(kinds.values()) >= 5 and len(kinds) == 3 and rewritten > 10
@@ -83,7 +85,7 @@ def test_draws_of_random_graphs_are_the_same_in_each_session_and_a_merged_draw_i
         if draws:
             first, again = (run(session(model, 1, False), random_values(model, seed)) for _ in range(2))
             np.testing.assert_equal(first, again)
-            draws[1].attribute[0].f = draws[0].attribute[0].f  # what merging the two draws gives
+            draws[1].attribute[0].f = draws[0].attribute[0].f  # the result of merging the two draws
             merged = run(session(model, 1, False), random_values(model, seed))
             assert not all(np.array_equal(a, b) for a, b in zip(first, merged, strict=True))
             seen += 1
@@ -91,7 +93,10 @@ def test_draws_of_random_graphs_are_the_same_in_each_session_and_a_merged_draw_i
 
 
 def test_random_graphs_vary():
-    """In opsets, data types, ranks, sizes 0 and 1; constants as nodes and weights; shared, inner and unused results."""
+    """Random graphs vary in opsets, data types, ranks, sizes 0 and 1, constants, and the use of results.
+
+    Constants are nodes or weights. Results are shared, inner or unused.
+    """
     seen = Counter()
     for seed in range(400):
         model = random_model(seed)
@@ -118,7 +123,7 @@ def test_random_graphs_vary():
 
 
 def drawn(motif, seed: int) -> onnx.ModelProto | None:
-    """What the motif draws on an empty sketch, if anything fits there."""
+    """Return a model of what the motif draws on an empty sketch, or None if the motif draws nothing."""
     sketch = Sketch(seed)
     if sketch.float == np.float64 and motif in ON_IMAGES:
         return None
@@ -128,9 +133,9 @@ def drawn(motif, seed: int) -> onnx.ModelProto | None:
 
 @pytest.mark.nightly
 def test_for_every_rule_there_is_a_motif():
-    """What motifs draw, and what a few rewrites make of that, holds a match of every rule.
+    """Some motif gives a match for every rule, directly or after two rewrites.
 
-    Those of shape arithmetic, which is drawn around symbols: tests/benchmarks/test_fuzz_symbolic.py.
+    Rules of shape arithmetic are tested with symbols in tests/benchmarks/test_fuzz_symbolic.py.
     """
     left = {rule.name for rule in RULES if rule.family != PREPARING_FAMILY}
     for seed in range(SKETCHES):
@@ -144,11 +149,11 @@ def test_for_every_rule_there_is_a_motif():
 
 # -- mistakes on purpose ---------------------------------------------------------------------------
 
-WRONG = [  # (equation, kind of the fault, operators of the smallest model that shows it)
+WRONG = [  # (equation, kind of the fault, operators of the smallest model with the fault)
     ("Mul(Mul(x, c), d) => Mul(x, c)\n  if constant(c, d)", "values", ["Mul", "Mul"]),  # a factor is dropped
     ("Transpose(x, perm=p) => x", "values", ["Transpose"]),  # a condition is dropped
     ("Sub(x, y) => Sub(y, x)", "values", ["Sub"]),
-    ("Relu(x) => Sqrt(x)", "values", ["Relu"]),  # NaN where there was a number
+    ("Relu(x) => Sqrt(x)", "values", ["Relu"]),  # NaN instead of a number
     (
         "Relu(x) => Gather(x, [99] * dim(x, 0), axis=0)\n  if rank(x) > 0 and size(x) > 0",
         "raises RLFlowError",
@@ -159,24 +164,25 @@ WRONG = [  # (equation, kind of the fault, operators of the smallest model that 
 
 @pytest.mark.parametrize("equation, kind, operators", [*WRONG[1:2], *slow(*WRONG[:1], *WRONG[2:])], ids=str)
 def test_a_wrong_rule_is_found_and_its_graph_shrunk(equation, kind, operators):
-    """Among the right rules; the report names seed and rule, and the graph in it shows the fault."""
+    """A wrong rule is found among correct rules; the report names seed and rule and shows a small graph."""
     wrong = parse(f"wrong: a mistake\n  {equation}", "wrong")
     rules = RuleSet((*load_rules(["layout"]), *wrong))
-    # Without additions and bodies (WITH_ADDITIONS, WITH_BODIES), whose nodes would stay around the fault.
+    # The seeds draw graphs without additions and bodies (WITH_ADDITIONS, WITH_BODIES), whose nodes could remain around
+    # the fault.
     result = (fuzz(seed, rules).failure for seed in range(5, 1205, 6))
     failure = next(failure for failure in result if failure is not None and failure.fault.kind == kind)
     assert failure.rules == ["wrong"]
     assert f"seed {failure.seed}: after wrong: {kind}" in str(failure)
     assert failure.model in str(failure)
     shrunk = onnx.parser.parse_model(failure.model)
-    computed = ("Constant", "Identity", "Neg")  # weights
+    computed = ("Constant", "Identity", "Neg")  # operators that make weights
     assert [node.op_type for node in shrunk.graph.node if node.op_type not in computed] == operators
     assert len(shrunk.graph.output) == 1
     assert fuzz(failure.seed, rules).failure == failure
 
 
 def walked():
-    """A walk of several steps over a model, and the model."""
+    """Return (a random model as `Original`, a walk of several rewrites over it)."""
     original = Original(random_model(0), 0)
     walk = random_walk(original.model, RULES, np.random.default_rng(0), 5)
     assert original.fault(walk.states[-1], last=True) is None

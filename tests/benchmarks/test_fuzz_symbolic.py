@@ -1,4 +1,4 @@
-"""Random rewrites on random graphs whose sizes are symbols; and a size taken for its typical value, which is found."""
+"""Test random rewrites of random graphs with symbolic sizes, and that a rule that relies on typical sizes is found."""
 
 from collections import Counter
 
@@ -13,7 +13,8 @@ from rlflow.rules.language import families, load_rules
 from tests.nightly.fuzzing import fuzz
 from tests.suite import at_night
 
-GRAPHS, GROUP = at_night((20, 20), (6, 6))  # tests.nightly.fuzz draws many more
+# (graphs, graphs in one parametrised test); tests.nightly.fuzz draws many more
+GRAPHS, GROUP = at_night((20, 20), (6, 6))
 RULES = load_rules(families())
 
 
@@ -54,7 +55,7 @@ def test_open_models_vary_and_run_at_sizes_that_nobody_named():
 
 
 def test_a_size_taken_for_its_typical_value_is_found(monkeypatch):
-    """What holds for a batch of 1 alone is not what a rule may rely on: it shows at another size."""
+    """Rules must not rely on properties of a batch of 1: comparisons at another size find such a rule."""
     typical = dict.fromkeys(TYPICAL, 1)
     monkeypatch.setattr(dims, "least", lambda size: dims.at(size, typical))
     monkeypatch.setattr(dims, "equal", lambda a, b: dims.at(a, typical) == dims.at(b, typical))

@@ -1,4 +1,4 @@
-"""Irregular networks: they are what their papers say, run, and need less memory in another order."""
+"""Test irregular networks: they match their papers, run, and need less memory in another order."""
 
 from collections import Counter
 
@@ -62,7 +62,8 @@ def test_random_wires_are_a_ring_of_which_about_three_quarters_lead_elsewhere():
 def test_a_node_of_randwire_adds_up_what_it_reads_and_halves_what_comes_from_outside(monkeypatch):
     monkeypatch.setattr(irregular, "watts_strogatz", lambda rng, nodes: [[], [0], [0, 1], []])
     nodes = randwire(stages=1).graph.node
-    assert Counter(node.op_type for node in nodes)["Add"] == 2  # in the third node, and of the two that nobody reads
+    # one in the third node, and one that joins the two nodes without readers
+    assert Counter(node.op_type for node in nodes)["Add"] == 2
     assert [node.name for node in nodes if attribute(node, "strides") == [2, 2]] == [
         f"stage0.node{node}.depth/Conv" for node in (0, 3)
     ]
@@ -74,7 +75,10 @@ def attribute(node: onnx.NodeProto, name: str):
 
 @pytest.mark.parametrize("joined, enlarged", [(False, 1 + 3 + 3), (True, 1 + 3 + 6 + 3)])
 def test_resolutions_of_hrnet_are_told_to_all_that_are_read(joined, enlarged):
-    """Of n resolutions n (n - 1) / 2 pairs are enlarged; at the end those for the finest alone, or all and to join."""
+    """Every exchange among n resolutions enlarges n (n - 1) / 2 pairs of resolutions.
+
+    The last exchange makes only the finest resolution, or it makes all resolutions, which are then enlarged and joined.
+    """
     ops = Counter(node.op_type for node in hrnet(joined=joined).graph.node)
     assert ops["Resize"] == enlarged and ops["Concat"] == joined
 

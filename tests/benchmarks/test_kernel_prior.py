@@ -1,4 +1,4 @@
-"""The judgement of the prior: a model is judged by trees that saw none of its sizes."""
+"""Test the evaluation of the prior: the trees that predict a model were trained without any of its sizes."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The draws of kernels to time: valid, the same each time, and continued after a stop."""
+"""Test the random kernels to be timed: they are valid, reproducible, and continue after a stop."""
 
 import sys
 from collections import Counter

@@ -1,4 +1,4 @@
-"""The tables of the placements, EGRL on two graphs, CMA-ES on problems counted by hand elsewhere, and MiniMalloc."""
+"""Test the tables of placements, EGRL on two graphs, CMA-ES on hand-counted problems, and the MiniMalloc instances."""
 
 import numpy as np
 import pytest
@@ -53,7 +53,7 @@ def test_tables_state_distances_from_the_bound_and_speed_ups():
     assert len(rows) == 2 * len(METHODS) and rows["pg", "compiler"] == ["–", "–"]
     speed = next(row for row in result["figure3"].rows if row[:2] == ["egrl", "additive"])
     assert speed[2:] == [f"{np.mean([150 / 110, 150 / 130]):.2f}", "1.28", "1.78", "1.66"]
-    assert result["zero_shot"].rows == [["resnet50", "150.0", "124.5", "101.0", "52 %"]]  # 25.5 of 49 µs
+    assert result["zero_shot"].rows == [["resnet50", "150.0", "124.5", "101.0", "52 %"]]  # 25.5 of 49 µs are saved
     one["best"] = 149.9
     result = tables(programs, {}, {"resnet50": 124.5}, {}, {}, ())
     assert result["zero_shot"].rows[0][-1] == "–"
@@ -103,7 +103,7 @@ def test_a_training_on_two_graphs_ends_with_the_network_that_is_best_on_both(mon
 
 
 def test_the_instances_of_minimalloc_fit_in_one_mebibyte():
-    """The sections of eight instances are as large as the memory, so no address may be lost."""
+    """Eight of the instances have sections as large as the memory, so a packing must not waste any address."""
     sizes = {name: len(minimalloc(name)[0]) for name in "ABCDEFGHIJK"}
     assert list(sizes.values()) == [154, 170, 203, 213, 215, 296, 308, 316, 374, 409, 454]
     bounds = {name: section_bound(*minimalloc(name)) for name in sizes}

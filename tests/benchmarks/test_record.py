@@ -1,4 +1,4 @@
-"""Records state what made them, never mix two states of the code, and fill the pages that show them."""
+"""Test records of results: they state what made them, never mix two states of the code, and fill the pages."""
 
 import argparse
 import json
@@ -18,7 +18,7 @@ IDENTITY = Identity("1.2.3", "a" * 40, "", "a processor with AVX2, 2 cores", {"p
 
 @pytest.fixture
 def here(monkeypatch, tmp_path):
-    """The identity of a checkout in `tmp_path`, as a list of one element that a test may replace."""
+    """Set up a checkout in `tmp_path`; return its identity as a list of one element, which a test may replace."""
     identity = [IDENTITY]
     monkeypatch.setattr(record, "current_identity", lambda: identity[0])
     (tmp_path / "docs" / "results").mkdir(parents=True)

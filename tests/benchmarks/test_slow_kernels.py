@@ -1,4 +1,4 @@
-"""The catalogue of slow kernels: all forms of an operator compute the same, and a rule that makes a form is found."""
+"""Test the catalogue of slow kernels: all forms of an operator agree, and a rule that makes a form is found."""
 
 
 from benchmarks.slow_kernels import CATALOGUE, TINY, USUAL
@@ -7,7 +7,7 @@ from rlflow.graph.onnx_runtime import run, session
 from rlflow.optimisation.validate import relative_error
 from tests.suite import each_of
 
-# The dequantised forms leave the rounding of activations out.
+# Dequantised forms do not round activations, so they differ from the quantised form.
 TOLERANCES = {"quantised_conv": 0.3, "dynamic_matmul": 0.02}
 
 

@@ -1,4 +1,4 @@
-"""The tables of all pages, from made-up figures, and the rules by which figures become cells."""
+"""Test the tables of all pages with made-up figures, and the formatting of figures in cells."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ def rows_of(tables: dict, name: str) -> list:
 def test_cells_say_what_was_not_measured():
     assert number(None) == percent(None) == percent([]) == ratio(None) == NOTHING
     assert number(1234.5, 0) == "1,234" and percent(2.0) == percent([2.0]) == "2.00 %"
-    assert percent([1.0, 2.0, 3.0]) == "2.00 ± 2.48 %"  # Student's t, two degrees of freedom
+    assert percent([1.0, 2.0, 3.0]) == "2.00 ± 2.48 %"  # Student's t with two degrees of freedom
     assert ratio(MEASURED) == "0.900 (0.850 to 0.950)"
 
 
@@ -40,7 +40,7 @@ def test_a_kept_original_has_no_measurement():
         made["b"] | spent | {"rewrites": 7, "unfinished": []},
     )
     tables = first_use.tables({"a-predicted": one, "a-profiled": other, "b-predicted": one}, {"`make demo`": 90.0})
-    rows = rows_of(tables, "found")  # a model with one of the two runs has no row
+    rows = rows_of(tables, "found")  # a model that has only one of the two runs gets no row
     assert rows[0] == ["a", "0.900 (0.850 to 0.950)", "1", "99", "7", "8", NOTHING, "2.0", "2.0", "120", "120"]
     assert rows[1:] == [["geometric mean", "0.900", "1.000", *[NOTHING] * 8]]
     assert rows_of(tables, "short") == [row[:3] for row in rows]
@@ -136,11 +136,11 @@ def test_actions_end_at_the_cheapest_state_on_the_way(monkeypatch):
     costs = iter([9, 7, 8])
     states = [type("State", (), {"objective": cost}) for cost in costs]
     monkeypatch.setattr(equal_seconds, "states_along", lambda task, actions: states)
-    assert equal_seconds.cheapest(Some, np.array([[1, 0], [2, 0], [5, 0]])) == [(1, 0)]  # 5 is NO-OP
+    assert equal_seconds.cheapest(Some, np.array([[1, 0], [2, 0], [5, 0]])) == [(1, 0)]  # action 5 is NO-OP
 
 
 def test_random_depth_first_orders_go_on_with_what_has_just_become_ready():
     problem = Problem.of_nodes([1] * 6, [0] * 6, [(0, 1), (0, 2), (1, 3), (2, 4), (3, 5), (4, 5)])
     orders = memory.random_depth_first(problem, 1000, 0)
-    for order in ([0, 1, 3, 2, 4, 5], [0, 2, 4, 1, 3, 5]):  # there are no others
+    for order in ([0, 1, 3, 2, 4, 5], [0, 2, 4, 1, 3, 5]):  # the only depth-first orders
         assert abs(np.mean((orders == order).all(axis=1)) - 0.5) < 0.05

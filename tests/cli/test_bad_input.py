@@ -1,4 +1,4 @@
-"""Mistakes and mishaps: one line on standard error, a non-zero exit, nothing lost."""
+"""Test mistakes of users and failures of systems: one line on standard error, a non-zero exit status, no lost file."""
 
 import errno
 import json
@@ -26,12 +26,12 @@ pytestmark = pytest.mark.usefixtures("eager")
 
 @pytest.fixture
 def folder(optimised, tmp_path) -> Path:
-    """A copy of a finished run, to be spoilt."""
+    """Return a copy of a finished run, which the test may damage."""
     return Path(shutil.copytree(optimised / "run", tmp_path / "run"))
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """What must not be lost: everything but TensorBoard's events."""
+    """Return the files of a folder that must not be lost: all except TensorBoard's events."""
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in sorted(folder.rglob("*")) if path.is_file() and "tensorboard" not in path.parts
@@ -59,7 +59,7 @@ def matmul(folder: Path, shape=(2, 8), op="MatMul", after=(), **save) -> Path:
 
 
 def broken(folder: Path, kind: str) -> tuple[str, str]:
-    """(what --model is given, what the message must hold)."""
+    """Write a broken model of a kind; return (argument of --model, text that the message must contain)."""
     path = folder / "m.onnx"
     if kind == "not onnx":
         path.write_text("this is a text, not a model\n" * 10)
@@ -103,7 +103,7 @@ def test_a_bad_model_is_refused_and_leaves_the_folder_free(tmp_path, capsys, kin
     done = in_process(capsys, "optimise", model, "--out", tmp_path / "out.onnx", "--run", run, *TINY)
     assert message in done.error or kind == "a folder"
     assert not (tmp_path / "out.onnx").exists()
-    if kind in at_night(KINDS, KINDS[-1:]):  # the same folder takes another model now
+    if kind in at_night(KINDS, KINDS[-1:]):  # the same folder then accepts another model
         taken = in_process(capsys, "collect", "--run", run, "--model", "tiny_squeezenet1_1", *EDITS)
         assert taken.code == 0, taken.err
 
@@ -131,7 +131,8 @@ def test_an_error_in_a_process_of_its_own(tmp_path, capsys):
     done = in_its_own("collect", "--run", tmp_path / "run", "--model", model, *EDITS)
     assert message in done.error and done.out == ""
     assert len(done.err.strip().splitlines()) == 1
-    with pytest.raises(RLFlowError, match=message):  # Python then prints its traceback
+    # with --debug the exception passes, so that Python prints a traceback
+    with pytest.raises(RLFlowError, match=message):
         in_process(capsys, "collect", "--run", tmp_path / "run", "--model", model, "--debug", *EDITS)
 
 
@@ -346,7 +347,10 @@ def test_a_full_disk_loses_nothing_and_the_stage_goes_on_later(optimised, folder
 
 @pytest.mark.nightly
 def test_a_real_limit_on_the_size_of_files(tmp_path, capsys):
-    """As on a full disk, in a process of its own: shards do not fit, the small files do."""
+    """Shards do not fit but small files do if the size of files is limited, as on a full disk.
+
+    The command runs in its own process.
+    """
     def limit():
         psutil.Process().rlimit(psutil.RLIMIT_FSIZE, (16384, 16384))
 

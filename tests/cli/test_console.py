@@ -1,6 +1,4 @@
-"""What the commands print: a handful of lines, and an ending that says what was gained, where it lies and what to do
-next.
-"""
+"""Test the output of commands: a few lines, with an end that states the gain, the files and the next step."""
 
 import json
 import shlex
@@ -54,7 +52,7 @@ COMMANDS = [
 def test_every_command_ends_with_its_result_where_it_lies_and_the_next_command(
     optimised, tmp_path, capsys, monkeypatch, words
 ):
-    monkeypatch.setattr("rlflow.rules.proofs.store_proofs", lambda *_: None)  # what is shipped stays as it is
+    monkeypatch.setattr("rlflow.rules.proofs.store_proofs", lambda *_: None)  # the shipped proofs stay unchanged
     done = in_process(capsys, *shlex.split(words.format(run=optimised / "run", tmp=tmp_path)))
     ending = done.ending
     assert done.code == ("tiny_squeezenet1_1" in words and "validate" in words), done.err

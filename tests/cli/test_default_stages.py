@@ -1,4 +1,4 @@
-"""The four stages with the default world model and controller: graph networks, a recurrent mixture, and PPO."""
+"""Test the four stages with the default world model and controller: graph networks, a recurrent mixture, and PPO."""
 
 import json
 
@@ -31,7 +31,7 @@ eval: {samples: 1, measure_seconds: 0, seeds: [0]}
 
 @pytest.fixture
 def run(tmp_path, capsys):
-    """The folder of a run after all stages; no option names the world model or the controller."""
+    """Return the folder of a run after all stages; no option names the world model or the controller."""
     (tmp_path / "short.yaml").write_text(SHORT)
     words = ["--model", "tiny_resnet18", "--config", tmp_path / "short.yaml"]
     for stage in STAGES:
@@ -53,7 +53,7 @@ def test_by_default_ppo_learns_in_the_dream_of_graph_networks_with_a_recurrent_m
     outcome = json.loads((run / "eval.json").read_text())
     candidates = outcome["candidates"]
     assert list(candidates) == ["greedy", "untrained", "no-prior", "controller", "random"]
-    lowest = min(candidates, key=lambda name: candidates[name]["objective"])  # of equal ones the first
+    lowest = min(candidates, key=lambda name: candidates[name]["objective"])  # the first of several equal ones
     assert outcome["delivered"] == lowest and candidates[lowest]["objective"] < outcome["original"]["objective"]
     (row,) = outcome["experiments"]
     for key, name in (("untrained_cost", "untrained"), ("no_prior_cost", "no-prior"), ("greedy_cost", "greedy")):

@@ -1,4 +1,4 @@
-"""Several experiments in one run, and a world model that learns again."""
+"""Test several experiments in one run, and a second training of the world model."""
 
 import shutil
 
@@ -26,13 +26,13 @@ def learn(path) -> None:
 
 @pytest.fixture
 def folder(shared_folder, tmp_path):
-    """A copy of a run folder after train-wm."""
+    """Return a copy of a run folder after train-wm."""
     path = once(shared_folder, "a run with a world model", learn)
     return shutil.copytree(path / "run", tmp_path / "run")
 
 
 def command(capsys, stage, folder, *options):
-    """Run a command in a run folder, and return how it ended: with exit status 0."""
+    """Run a command in a run folder, check its exit status 0, and return its result."""
     done = in_process(capsys, stage, "--run", folder, *options)
     assert done.code == 0, done.err
     return done
@@ -49,14 +49,14 @@ def test_seeds_and_tags_of_one_controller_stand_in_one_table_of_eval(folder, cap
     command(capsys, "train-controller", folder, "controller.seed=0", *more)
     command(capsys, "eval", folder, "--only", "random-3,random")
     some = read_json(folder / "eval.json")["experiments"]
-    done = command(capsys, "eval", folder)  # in which no experiment is forgotten
+    done = command(capsys, "eval", folder)  # without --only no experiment is left out
     outcome = read_json(folder / "eval.json")
     rows = {row["experiment"]: row for row in outcome["experiments"]}
     assert list(rows) == ["random", "random-3", "random-more"]
     assert len({row["trained_return"] for row in rows.values()}) == 3
     page = (folder / "eval" / "report.html").read_text()
     assert all(f"| {name} | 1 |" in done.out and f">{name}</td>" in page for name in rows)
-    for row in rows.values():  # training changes nothing of random play, which has no prior
+    for row in rows.values():  # training does not change random play, and random play has no prior
         assert row["untrained_cost"] == row["cost"] and row["no_prior_cost"] is None
     best = min(row["cost"] for row in rows.values())
     assert outcome["candidates"]["controller"]["estimated_ms"] == pytest.approx(best)
@@ -99,7 +99,7 @@ def test_a_controller_of_an_older_world_model_is_trained_anew(folder, tmp_path, 
     assert "the world model has changed since all controllers were trained; run `" in error
     shutil.rmtree(shutil.copytree(folder, tmp_path / "fresh") / "controller")
     command(capsys, "train-controller", tmp_path / "fresh", "controller.tag=kept")
-    done = command(capsys, "train-controller", folder)  # with the stored options, those of the last training
+    done = command(capsys, "train-controller", folder)  # uses the stored options of the last training
     assert done.err.count("the world model has changed since the training of random-kept-1") == 1
     assert digest_of(folder, "random-kept-1") == digest_of(tmp_path / "fresh", "random-kept-1") != old
     (anew,), (fresh,) = (read_json(one / "train-controller.json")["trainings"] for one in (folder, tmp_path / "fresh"))
@@ -109,7 +109,7 @@ def test_a_controller_of_an_older_world_model_is_trained_anew(folder, tmp_path, 
     done = command(capsys, "eval", folder)
     assert [row["experiment"] for row in read_json(folder / "eval.json")["experiments"]] == ["random-kept"]
     assert "left out: the controller random-1 was trained in another world model; train it anew with `" in done.err
-    assert done.err.count("controller.tag=null`") == 1  # the options that differ
+    assert done.err.count("controller.tag=null`") == 1  # the message names the options that differ
     assert "random-1 was trained in another world model" in in_process(
         capsys, "eval", "--run", folder, "--only", "random"
     ).error

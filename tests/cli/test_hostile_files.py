@@ -1,6 +1,6 @@
-"""Hostile model files give one clear line, within a second and a gigabyte, whatever they declare.
+"""Test that hostile model files give one clear line within a second and a gigabyte, whatever they declare.
 
-Every file is loaded in a process of its own (tests/hostile.py), that measures its memory and survives a crash.
+Every file is loaded in its own process (tests/hostile.py). The program measures the memory and survives a crash.
 """
 
 import json
@@ -28,7 +28,7 @@ def floats(name: str, shape) -> onnx.ValueInfoProto:
 
 
 def model(nodes, inputs=None, weights=(), outputs=None, functions=(), opsets=(("", 17),)) -> onnx.ModelProto:
-    """A model of one input x and one output y, float [2], unless others are named."""
+    """Return a model with one input x and one output y, float [2], unless others are given."""
     graph = helper.make_graph(nodes, "g", inputs or [floats("x", [2])], outputs or [floats("y", [2])], list(weights))
     imports = [helper.make_opsetid(domain, version) for domain, version in opsets]
     return helper.make_model(graph, opset_imports=imports, ir_version=10, functions=list(functions))
@@ -54,7 +54,7 @@ def integers(name: str, *values: int) -> onnx.TensorProto:
 
 
 def external(location="w.bin", dims=(2,), **entries) -> onnx.ModelProto:
-    """A model whose weight lies in a file."""
+    """Return a model whose weight lies in an external file."""
     tensor = weight(dims=dims, data_location=TensorProto.EXTERNAL)
     for key, value in {"location": location, **entries}.items():
         tensor.external_data.add(key=key, value=str(value))
@@ -62,7 +62,7 @@ def external(location="w.bin", dims=(2,), **entries) -> onnx.ModelProto:
 
 
 def outside(folder: Path) -> Path:
-    """A readable file of the right size outside the model's folder."""
+    """Write a file of the right size outside the model's folder and return its path."""
     path = folder.parent / f"secret-{folder.name}"
     path.write_bytes(bytes(8))
     return path
@@ -126,7 +126,7 @@ def in_a_sparse_constant(folder: Path) -> onnx.ModelProto:
 
 
 def calling(name: str, callees, **extra) -> onnx.FunctionProto:
-    """A function x → y that calls each of the callees in turn."""
+    """Return a function x → y that calls each of the callees in turn."""
     steps = [helper.make_node(callee, [f"t{k}"], [f"t{k + 1}"], domain="own") for k, callee in enumerate(callees)]
     nodes = [node("Identity", "x", "t0"), *steps, node("Identity", f"t{len(steps)}", "y")]
     return helper.make_function(
@@ -140,12 +140,12 @@ def with_functions(*functions: onnx.FunctionProto) -> onnx.ModelProto:
 
 
 def calls(depth: int) -> list[onnx.FunctionProto]:
-    """Functions of which each calls the next one twice."""
+    """Return functions that each call the next function twice."""
     return [calling(f"f{k}", [f"f{k + 1}"] * 2 if k < depth else []) for k in range(depth + 1)]
 
 
 def nested(depth: int) -> bytes:
-    """`depth` Ifs, one in the other, as bytes: protobuf's own builder would refuse."""
+    """Return `depth` nested Ifs as bytes, because protobuf's own builder would refuse the depth."""
     def field(number: int, data: bytes) -> bytes:
         return _varint(8 * number + 2) + _varint(len(data)) + data
 
@@ -176,7 +176,7 @@ def _varint(value: int) -> bytes:
 
 
 def doubling(op: str, times: int, **attributes) -> onnx.ModelProto:
-    """A shape that doubles its length in every step, which shape inference computes."""
+    """Return a model with a shape whose length doubles in every step; shape inference would compute the shape."""
     nodes = [node("Shape", "x", "s0")]
     nodes += [node(op, f"s{k} s{k}", f"s{k + 1}", **attributes) for k in range(times)]
     nodes += [node("ReduceSum", f"s{times}", "s", keepdims=0), node("Cast", "s", "y", to=TensorProto.FLOAT)]
@@ -184,7 +184,7 @@ def doubling(op: str, times: int, **attributes) -> onnx.ModelProto:
 
 
 def constant_expression(op: str, *inputs, **attributes) -> onnx.ModelProto:
-    """x + an expression of constants that is huge."""
+    """Return x plus a constant expression with a huge result."""
     names = [f"c{k}" for k in range(len(inputs))]
     weights = [numpy_helper.from_array(np.asarray(value), name) for value, name in zip(inputs, names, strict=True)]
     nodes = [
@@ -209,7 +209,7 @@ def changed(made: onnx.ModelProto, old: bytes, new: bytes) -> bytes:
 F32, I64 = np.float32, np.int64
 WHOLE = model([ADD], weights=[numpy_helper.from_array(np.zeros(2, F32), "w")]).SerializeToString()
 
-# name → (what makes the file, given its folder; what the message says)
+# name → (function from the folder to the file, part of the message)
 REFUSED = {
     "empty": (lambda f: b"", "it has no graph"),
     "garbage": (lambda f: np.random.default_rng(0).bytes(1 << 20), "is not an ONNX file"),
@@ -383,7 +383,7 @@ GOOD = {
 
 
 def written(folder: Path, made) -> Path:
-    """The file of what a kind makes."""
+    """Write the file of a kind and return its path."""
     folder.mkdir()
     data = made(folder)
     path = folder / "m.onnx"
@@ -392,7 +392,7 @@ def written(folder: Path, made) -> Path:
 
 
 def loaded(folder: Path, kinds: dict) -> dict[str, dict]:
-    """What tests/hostile.py says of each kind."""
+    """Return the result of tests/hostile.py for each kind."""
     if not hasattr(psutil.Process, "rlimit"):
         pytest.skip("this system does not limit what a process may use")
     paths = [written(folder / str(position), made) for position, made in enumerate(kinds.values())]
@@ -408,7 +408,7 @@ def long_chain(_) -> onnx.ModelProto:
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory) -> dict[str, dict]:
-    """Return what one process of tests/hostile.py says of all kinds."""
+    """Return the results of one process of tests/hostile.py for all kinds."""
     refused = {kind: made for kind, (made, _) in REFUSED.items()}
     assert not refused.keys() & GOOD.keys()
     return loaded(tmp_path_factory.mktemp("files"), refused | GOOD | {"chain": long_chain})
@@ -425,13 +425,13 @@ def test_a_hostile_file_is_refused_at_once(results):
 
 
 def test_what_the_hostile_files_are_made_of_is_accepted(results):
-    """So that none of them is refused for what it shares with honest ones. Nothing huge is computed on the way."""
+    """Valid files with the elements of the hostile files are accepted, and nothing huge is computed on the way."""
     for kind in GOOD:
         result = results[kind]
         assert result["error"] is None and result["seconds"] <= SECONDS and result["peak"] <= BYTES, (kind, result)
 
 
 def test_a_long_chain_is_loaded(results):
-    """200,000 operators are no mistake: they load, in time that is bounded but not a second."""
+    """A chain of 200,000 operators is valid: it loads in bounded time, though not within a second."""
     result = results["chain"]
     assert result["error"] is None and result["seconds"] <= 60 and result["peak"] <= BYTES, result

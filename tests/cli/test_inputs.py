@@ -1,4 +1,4 @@
-"""`--inputs` of the commands and `rlflow.optimise(inputs=…)`: given inputs are compared and measured first."""
+"""Test `--inputs` and `rlflow.optimise(inputs=…)`: given inputs are used first in comparisons and measurements."""
 
 import json
 
@@ -46,7 +46,8 @@ def test_memory_runs_on_given_inputs_alone(files, capsys):
 
 
 def test_a_candidate_that_differs_only_on_given_inputs_is_found(files, capsys):
-    changed = SHIFTED()  # reads row 0 for a negative index, which no drawn input has: ids below 1000
+    # reads row 0 for a negative index; drawn inputs have no negative index, because ids are below 1000
+    changed = SHIFTED()
     gather = next(node for node in changed.graph.node if node.op_type == "Gather")
     gather.input[1] = "raised"
     changed.graph.initializer.append(onnx.numpy_helper.from_array(np.int64(0), "least"))

@@ -1,4 +1,4 @@
-"""Learning in iterations, and from the episodes of several models: the command line on tiny models."""
+"""Test learning in iterations and from the episodes of several models: the command line on tiny models."""
 
 import json
 import shutil
@@ -44,7 +44,7 @@ def task():
 
 
 class Steps:
-    """An episode of so many steps, the first of which were copied."""
+    """An episode of `length` steps; the first `copied` steps were taken over from another episode."""
 
     def __init__(self, length: int, copied: int = 0):
         self.length, self.interactions = length, length - copied
@@ -54,9 +54,7 @@ class Steps:
 
 
 class Fake:
-    """Steps of an iteration that write down what they were asked for; an episode is its number of steps, of which three
-    are copied.
-    """
+    """The functions of an iteration, which record their arguments; episodes have `length` steps, three copied."""
 
     def __init__(self, length: int):
         self.asked, self.length = [], length
@@ -79,7 +77,7 @@ class Fake:
 
 @pytest.fixture
 def judged(monkeypatch):
-    """Who was judged on how many episodes."""
+    """Return a list that records (model, number of episodes, number of training episodes) of every judgement."""
     asked = []
     monkeypatch.setattr(
         "controllers.iterations._fidelity",
@@ -118,7 +116,7 @@ def test_a_budget_that_is_used_up_is_refused_before_anything_is_learnt():
 
 
 def player(task, controller=None) -> Player:
-    """Of random play, unless a controller is given."""
+    """Return a player that plays at random unless a controller is given."""
     model = Backwards(task)
     if controller is None:
         controller = RandomController(RandomConfig(), spaces.observation_space(model), spaces.action_space(model.spec))
@@ -174,7 +172,7 @@ def test_another_iterations_plays_other_episodes(task, tmp_path):
 
 
 def test_the_episodes_of_a_controller_do_not_depend_on_those_before_them(task):
-    """The recorder that evaluations use: the third episode alone is the third of three."""
+    """Episode 2, played alone, equals the third of three episodes of the recorder that evaluations use."""
     single = player(task)
     three = list(islice(recorded(single.controller, single.env, Backwards(task), 5), 3))
     same(single.episode(2, 7), three[2])
@@ -206,7 +204,7 @@ def learn(path: Path) -> None:
 
 @pytest.fixture(scope="session")
 def iterations(shared_folder) -> Path:
-    """collected/, run/ after three iterations, and their results. To be copied before it is changed."""
+    """Return a folder with collected/, run/ after three iterations, and results; tests must not change the folder."""
     return once(shared_folder, "iterations", learn)
 
 
@@ -315,7 +313,7 @@ EPISODES = at_night(12, 8)
 
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory):
-    """Two runs, each of which learnt from the episodes of both."""
+    """Return the folder of two runs; each run has learned from the episodes of both."""
     base = tmp_path_factory.mktemp("mixed")
     for name in ("tiny_resnet18", "tiny_vit_base"):
         command = ["collect", "--run", str(base / name), "--model", name, *EDITS, f"collect.episodes={EPISODES}"]
@@ -331,7 +329,7 @@ def test_one_world_model_of_two_models_is_the_same_whichever_run_asks_for_it(mix
 
 @pytest.mark.parametrize("name", ["tiny_resnet18", *slow("tiny_vit_base")])
 def test_one_dream_serves_both(mixed, tmp_path, name):
-    """What it says of a model's own episodes is what a world model of that model alone says, or better."""
+    """A world model of two models predicts the episodes of each at least as well as a world model of this one alone."""
     run = RunFolder.open(mixed / name)
     own, every = run.random_episodes()
     assert len(every) == 2 * len(own) == 2 * EPISODES

@@ -1,7 +1,7 @@
-"""Killed at any moment and started again until it ends, a command leaves what an undisturbed one leaves.
+"""Test killed commands: after any number of kills and restarts, a command leaves the files of an undisturbed run.
 
-The moments are drawn: around one of the writes of every stage, just before the file takes its name, just after, or a
-little later. Every try is a process of its own, forked from one that has imported everything already.
+The moments of the kills are random: just before a stage's file takes its name, just after, or a little later. Every try
+runs in its own process, forked from a process that has imported all modules.
 """
 
 import json
@@ -28,8 +28,8 @@ FROM_RUN_TO_RUN = {
     "new_interactions",
     "resumed_from",
 }  # keys of JSON that a restart may change
-SEED = int(os.environ.get("KILL_SEED", "0"))  # `make nightly` draws other moments
-LATER = 0.1  # seconds at most: not so long that what is to be killed next has ended by then
+SEED = int(os.environ.get("KILL_SEED", "0"))  # `make nightly` sets other seeds
+LATER = 0.1  # most seconds after a write; short, so that the command does not end before
 MODEL = at_night("tiny_resnet18", "tiny_squeezenet1_1")
 OPTIONS = (
     *EDITS,
@@ -39,7 +39,7 @@ OPTIONS = (
     "controller.cma-es.generations=4",
     "controller.cma-es.evaluate_every=2",
 )
-OPTIMISE = {  # what is written at the end of a path → how often at least, and whether a stage's work follows
+OPTIMISE = {  # end of a path → (fewest writes, True if a stage continues to work after the write)
     "config.yaml": (1, True), "best-so-far.json": (3, True), "search.json": (1, True), r"shard-0000\d.npz": (3, True),
     "collect.json": (1, True),
     "world-model/.*": (2, True), "train-wm.json": (1, True), "controller.npz": (2, True), "controller.json": (2, True),
@@ -55,9 +55,9 @@ MDN_RNN = (
     "world_model.mdn-rnn.steps=30",
 )
 PLANNER = ("--iterations", "3", "iterations.interactions=170", "controller.name=planner")
-ACTED = ("controller", "train-controller.json", "eval", "eval.json")  # what the last stages of `optimise` leave
+ACTED = ("controller", "train-controller.json", "eval", "eval.json")  # results of the last stages of `optimise`
 LEARNT = ("world-model", "train-wm.json", *ACTED)
-STAGES = {  # what is not there yet; stages by hand → when they are killed
+STAGES = {  # name → (paths to remove first, {command of a stage: moments of the kills})
     "a controller of another kind": (ACTED, {
         ("train-controller", "controller.name=cma-es"): {"controller.npz": (2, False), "controller.json": (2, False),
             "train-controller.json": (1, False)},
@@ -81,7 +81,10 @@ STAGES = {  # what is not there yet; stages by hand → when they are killed
 
 
 class Death(NamedTuple):
-    """At the n-th write (from 1) of such a path: before it, or some seconds after it; never, if n is 0."""
+    """A kill at write number n of a file whose path ends with `path`; n = 0 means never.
+
+    The process dies before the write, or `seconds` after it.
+    """
 
     path: str = ""
     n: int = 0
@@ -102,7 +105,7 @@ def processes():
 
 
 def command(arguments: tuple[str, ...], death: Death, errors: Path) -> None:
-    """In a process of its own: the command line, and how it dies."""
+    """Run the command line in a forked process that dies as `death` states."""
     from rlflow.cli.main import main
 
     replace, writes = os.replace, []
@@ -135,7 +138,7 @@ def ends(processes, arguments: tuple[str, ...], errors: Path, death: Death = Dea
 
 
 def drawn(moments: dict[str, tuple[int, bool]], rng: np.random.Generator) -> list[Death]:
-    """A death for each of the paths."""
+    """Draw a death for each of the paths."""
     result = []
     for path, (writes, later) in moments.items():
         how = rng.integers(3 if later else 2)
@@ -146,7 +149,7 @@ def drawn(moments: dict[str, tuple[int, bool]], rng: np.random.Generator) -> lis
 
 
 def left(folder: Path) -> dict[str, object]:
-    """What lies in a run folder, but for times and what is made of them."""
+    """Return the contents of a run folder without times and without files that contain times."""
     result = {}
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         name = str(path.relative_to(folder))

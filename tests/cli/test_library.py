@@ -1,4 +1,4 @@
-"""`rlflow.optimise` and `rlflow.load_task`, called in this process; tests/test_package.py calls them installed."""
+"""Test `rlflow.optimise` and `rlflow.load_task` in this process; tests/test_package.py tests the installed ones."""
 
 import threading
 
@@ -31,7 +31,7 @@ def quick(model, **arguments) -> rlflow.Optimised:
 
 
 def symbolic() -> onnx.ModelProto:
-    """A model that the rules make cheaper, whose dimension `batch` is open."""
+    """Return a model with the open dimension `batch` that rules make cheaper."""
     text = """<ir_version: 8, opset_import: ["" : 17]>
         symbolic (float[batch, 4] x) => (float[batch, 4] y) { a = Relu(x) b = Relu(a) y = Relu(b) }"""
     return onnx.parser.parse_model(text)
@@ -55,7 +55,7 @@ def test_the_result_has_the_model_its_receipt_and_what_is_known_of_it(result, tm
 def test_the_seconds_of_the_call_are_stated_by_part(result):
     spent = result.outcome["spent"]
     assert set(spent) == set(PARTS) and {part for part, taken in spent.items() if taken > 0} >= {"search", "checks"}
-    assert spent[KERNELS] == 0  # the analytic cost times none
+    assert spent[KERNELS] == 0  # the analytic cost times no kernel
     assert spent_text(spent) in result.report.read_text()
 
 
@@ -74,7 +74,7 @@ def test_with_predicted_kernels_only_those_that_decide_are_timed(tmp_path, monke
     timed = database.timings(1).keys() - known
     assert rounds[0]["rewrites"] > 0 and rounds[0]["timed"] == 1 and rounds[-1]["timed"] == 0
     assert sum(one["timed"] for one in rounds) == len(timed) and any("'Relu'" in name for name in timed)
-    assert not any("'Exp'" in name for name in timed)  # all candidates have it once, so its timing decides nothing
+    assert not any("'Exp'" in name for name in timed)  # every candidate has one Exp, so its timing decides nothing
     assert result.outcome["spent"][PREDICT] > 0
 
 
@@ -160,7 +160,7 @@ def test_a_task_is_loaded_at_sizes():
 
 def test_a_kept_run_goes_on_and_belongs_to_one_model(tmp_path, monkeypatch):
     first = quick(symbolic(), shapes={"batch": 2}, run=tmp_path / "run")
-    monkeypatch.setattr("rlflow.optimisation.anytime.run_search", None)  # nothing is searched twice
+    monkeypatch.setattr("rlflow.optimisation.anytime.run_search", None)  # a second search would fail
     again = quick(symbolic(), shapes={"batch": 2}, run=tmp_path / "run")
     assert again.model == first.model and again.run == tmp_path / "run"
     with pytest.raises(rlflow.RLFlowError, match="belongs to the model"):
@@ -168,8 +168,8 @@ def test_a_kept_run_goes_on_and_belongs_to_one_model(tmp_path, monkeypatch):
 
 
 def test_its_arguments_are_the_options_of_the_command(tmp_path, monkeypatch):
-    """What a run is opened with; the search itself is left out."""
-    monkeypatch.setenv("HOME", str(tmp_path))  # where timings go by default
+    """The arguments of `rlflow.optimise` become the options of the run; the search itself is replaced."""
+    monkeypatch.setenv("HOME", str(tmp_path))  # the default folder of timings
     outcome = {"delivered": "original", "reason": "", "optimised": "x", "candidates": {}, "fault_report": None}
     delivered = lambda run, *_: ({"eval": outcome | {"reason": run.config}}, False)  # noqa: E731
     monkeypatch.setattr(library, "search_and_deliver", delivered)

@@ -1,4 +1,4 @@
-"""`rlflow measure`: which of two files is faster, with planted run times; real ones: tests/costs/test_measured.py."""
+"""Test `rlflow measure` with planted run times; tests/costs/test_measured.py has real measurements."""
 
 import json
 
@@ -12,13 +12,13 @@ from tests.costs.graphs import model
 SLOW = "slow (float[N,64] x, float[64,64] w) => (float[N,64] y) { h = Relu(x) y = Relu(h) }"
 FAST = "fast (float[N,64] x, float[64,64] w) => (float[N,64] y) { y = Relu(x) }"
 OTHER = "other (float[N,64] x, float[64,64] w) => (float[N,64] y) { y = Neg(x) }"
-SECONDS = {"slow": 0.002}  # planted run time of a graph; 0.001 of others
+SECONDS = {"slow": 0.002}  # planted run time by graph name; 0.001 for other graphs
 QUICK = ("--seconds", "0.1", "--sessions", "4", "--shape", "N=64")
 
 
 @pytest.fixture(autouse=True)
 def planted(monkeypatch):
-    """Plant the run time of each graph and its memory: what another program does to the clock shows nowhere."""
+    """Plant the run time and the memory of each graph, so that other programs cannot change the result."""
     run = measured.Run
     monkeypatch.setattr(
         measured, "_run", lambda running, *_: run(SECONDS.get(running.get_modelmeta().graph_name, 0.001), True)

@@ -1,5 +1,4 @@
-"""`collect` with measured rewards, on this machine: killed and gone on with, it leaves what an undisturbed one leaves.
-"""
+"""Test `collect` with measured rewards: killed and resumed, it leaves the files of an undisturbed run."""
 
 import json
 import signal
@@ -17,7 +16,7 @@ from rlflow.collect.episodes import read_episodes
 from rlflow.costs.database import TimingDatabase
 from tests.commands import EDITS, ROOT, in_process
 
-WAIT = 120.0  # seconds at most
+WAIT = 120.0  # longest wait in seconds
 
 
 def options(folder: Path, *more: str) -> tuple[str, ...]:
@@ -33,7 +32,7 @@ def shards(run: Path) -> dict[str, bytes]:
 
 @pytest.fixture(scope="module")
 def collected(tmp_path_factory) -> Path:
-    """A folder with a database and a run whose episodes are collected."""
+    """Return a folder with a database and a run whose episodes are collected."""
     folder = tmp_path_factory.mktemp("collected")
     assert main(["collect", "--run", str(folder / "run"), *options(folder), "collect.episodes=4"]) == 0
     return folder
@@ -41,8 +40,7 @@ def collected(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory) -> tuple[Path, dict[str, bytes]]:
-    """(a folder with a database and a run that was killed, all its processes with it, after its first shard; what was
-    on disk)."""
+    """Kill a run after its first shard; return its folder with the database, and the shards on disk."""
     folder = tmp_path_factory.mktemp("measured")
     command = [sys.executable, str(ROOT / "run.py"), "collect", "--run", str(folder / "run"), *options(folder)]
     process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
@@ -53,7 +51,7 @@ def killed(tmp_path_factory) -> tuple[Path, dict[str, bytes]]:
     process.send_signal(signal.SIGKILL)
     process.wait()
     psutil.wait_procs(workers, WAIT)
-    assert not any(worker.is_running() for worker in workers)  # nothing measures for nobody
+    assert not any(worker.is_running() for worker in workers)  # the measuring processes ended with the command
     return folder, shards(folder / "run")
 
 

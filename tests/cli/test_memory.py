@@ -1,4 +1,4 @@
-"""`rlflow memory`: a file in a better order, how it is loaded, and what is said of it."""
+"""Test `rlflow memory`: the file in a better order, the printed lines that load it, and the messages."""
 
 import json
 import re
@@ -15,12 +15,12 @@ from tests.memory.irregular import irregular, peaks
 from tests.memory.test_cost import ONE, chain
 from tests.suite import at_night
 
-WIDTH = 4096  # with which options move megabytes
+WIDTH = 4096  # wide enough that the options change memory by megabytes
 
 
 @pytest.fixture
 def short(monkeypatch):
-    """Two setups, and little measuring: each takes three processes."""
+    """Use two setups and few measurements, because each setup takes three processes."""
     bare = Setup(pattern=False, arena=False, reuse=False)
     monkeypatch.setattr(pipeline, "SETUPS", {"defaults": Setup(), "bare": bare})
     monkeypatch.setattr(pipeline, "SESSION_PAIRS", at_night(2, 1))
@@ -28,7 +28,7 @@ def short(monkeypatch):
 
 @pytest.fixture
 def unmeasured(monkeypatch):
-    """As on a system that does not say what is resident, without latencies."""
+    """Replace the measurements, as on a system that does not report resident memory; there are no latencies either."""
     monkeypatch.setattr(pipeline, "measure_setups", lambda *_: [pipeline.Row("defaults", None, None, None)])
 
 
@@ -58,7 +58,7 @@ def test_a_model_in_a_file_that_needs_less_out(capsys, tmp_path, source, short):
 
 
 def check_snippet(printed: str, source, out) -> None:
-    """The printed lines load the file, which gives the same bits."""
+    """Check that the printed lines load the file and that its outputs equal the original's bit for bit."""
     names: dict = {}
     exec(printed[printed.index("import onnxruntime") : printed.index("result:")], names)
     inputs = random_inputs(source, 9)
@@ -108,7 +108,7 @@ def test_what_cannot_be_done_is_one_line(capsys, tmp_path, source, words, said):
 
 
 def test_a_model_is_rewritten_where_no_order_helps_and_its_receipt_repeats_that(capsys, tmp_path, unmeasured):
-    """All orders of the chain need 12 images; its joined convolution taken apart needs 3."""
+    """All orders of the chain need 12 images; rewritten, with its joined convolution split into parts, it needs 3."""
     source, out, again = (tmp_path / name for name in ("model.onnx", "smaller.onnx", "again.onnx"))
     onnx.save(chain(), source)
     given = ("--out", out, "--rewrite", "4", "--json", tmp_path / "r.json")

@@ -1,4 +1,4 @@
-"""The command line from end to end, with tiny budgets."""
+"""Test the command line from end to end with tiny budgets."""
 
 import json
 import re
@@ -159,7 +159,7 @@ def test_the_receipt_of_a_run_replays_to_the_same_bytes(optimised, tmp_path):
 
 @pytest.fixture(scope="module")
 def by_hand(tmp_path_factory):
-    """The run of `optimised` again, stage by stage, in this process."""
+    """Return the run of `optimised`, repeated stage by stage in this process, and the results of its stages."""
     folder = tmp_path_factory.mktemp("by_hand") / "run"
     results = {}
     for name in STAGES:
@@ -172,7 +172,7 @@ def by_hand(tmp_path_factory):
 
 @pytest.mark.nightly
 def test_the_same_seed_gives_the_same_episodes_weights_and_actions(optimised, by_hand):
-    """`optimise` in one process and the four stages in another one."""
+    """`optimise` in one process and the four stages in another one give equal files."""
     left, (right, results) = optimised / "run", by_hand
     for pattern in (
         "episodes/*.npz",
@@ -186,7 +186,7 @@ def test_the_same_seed_gives_the_same_episodes_weights_and_actions(optimised, by
     assert one == json.loads((right / "eval" / "receipt.json").read_text()) and one["actions"]
     outcome = json.loads((left / "eval.json").read_text())
     for name, result in results["eval"]["candidates"].items():
-        # The candidate `greedy` of `optimise` is that of its searches, which count one rewrite less.
+        # In `optimise` the candidate `greedy` comes from its searches, which count one rewrite less.
         ignored = ("seconds", "interactions") if name == "greedy" else ("seconds",)
         other = outcome["candidates"][name]
         assert {k: v for k, v in result.items() if k not in ignored} == {
@@ -228,7 +228,7 @@ def test_other_controllers_in_the_same_folder(optimised, tmp_path, capsys, kind)
 
 
 def plain_model(folder: Path, external: bool = False, rewritable: bool = False) -> Path:
-    """y = x·W, on which no rule applies; if `rewritable`, y = -relu(x·W), which no rule makes faster."""
+    """Write y = x·W, to which no rule applies, or y = -relu(x·W) if `rewritable`, which no rule makes faster."""
     x, y = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [2, 40]) for name in "xy")
     w = onnx.numpy_helper.from_array(np.random.default_rng(0).standard_normal((40, 40)).astype(np.float32), "w")
     steps = [("MatMul", ["x", "w"], "a"), ("Relu", ["a"], "b"), ("Neg", ["b"], "y")] if rewritable else []
@@ -254,20 +254,20 @@ def test_the_world_model_is_judged_on_random_episodes_and_on_the_controllers(opt
     assert random["horizons"]["1"]["starts"] == sum(map(len, held_out))
     trained = json.loads((folder / "train-wm.json").read_text())["fidelity"]
     for errors in (random["horizons"]["1"], trained["horizons"]["1"]):
-        errors.pop("rule_mean")  # here the means are those of the training episodes
+        errors.pop("rule_mean")  # the two files average over different episodes here
     assert random["horizons"]["1"] == trained["horizons"]["1"]
     assert controller["episodes"] == len(controller["improvement"]["real"]) == 1 + config.eval.samples
     outcome = json.loads((folder / "eval.json").read_text())
     assert controller["improvement"]["real"][0] == pytest.approx(
         outcome["experiments"][0]["real_return"]
-    )  # the same greedy episode
+    )  # both values come from the same greedy episode
     assert f"## ppo-1: {1 + config.eval.samples} episodes" in (folder / "eval" / "world-model.md").read_text()
     assert (folder / "eval" / "world-model.png").exists()
     assert (folder / "eval.json").read_bytes() == (optimised / "run" / "eval.json").read_bytes()
 
 
 def test_without_learning_a_model_without_gain_comes_back_with_its_weights(tmp_path, capsys):
-    """Byte for byte, external weights included."""
+    """The original comes back byte for byte, with its external weights."""
     source, out = plain_model(tmp_path / "in", external=True), tmp_path / "out" / "same.onnx"
     options = "cost.name=analytic", "eval.measure_seconds=0"
     done = in_process(capsys, "optimise", source, "--out", out, "--run", tmp_path / "run", *options)
@@ -277,7 +277,7 @@ def test_without_learning_a_model_without_gain_comes_back_with_its_weights(tmp_p
 
 
 def test_a_model_without_rewrites_has_nothing_to_learn(tmp_path, capsys):
-    """Every stage says so and leaves no result; `optimise --learn` returns the original without a training."""
+    """Every stage reports it and leaves no result; `optimise --learn` returns the original without any training."""
     source, out, folder = plain_model(tmp_path), tmp_path / "out.onnx", tmp_path / "run"
     for stage, *more in (["collect"], ["train-wm"], ["train-wm", "world_model.mode=online"], ["train-controller"]):
         done = in_process(capsys, stage, "--run", folder, "--model", source, *TINY, *more)
@@ -306,7 +306,7 @@ def test_several_temperatures_that_would_train_equal_controllers_are_refused(tmp
     common = *TINY, *options, "dream.temperatures=[0.5,1,2]"
     for command in (
         ["train-controller", "--run", tmp_path / "run", "--model", "tiny_squeezenet1_1"],
-        ["optimise", "tiny_squeezenet1_1", "--out", tmp_path / "out.onnx", "--learn"],  # before its searches
+        ["optimise", "tiny_squeezenet1_1", "--out", tmp_path / "out.onnx", "--learn"],  # stops before the searches
     ):
         done = in_process(capsys, *command, *common)
         assert re.search(words, done.error) and "beam" not in done.err
@@ -314,7 +314,7 @@ def test_several_temperatures_that_would_train_equal_controllers_are_refused(tmp
 
 @pytest.mark.nightly
 def test_online_mode_and_no_gain_returns_the_original_with_its_weights(tmp_path, capsys):
-    """Online, without `collect`; the original comes back byte for byte, external weights included."""
+    """Online mode works without `collect`, and the original comes back byte for byte with its external weights."""
     source, out = plain_model(tmp_path / "in", True, rewritable=True), tmp_path / "out" / "same.onnx"
     done = in_process(
         capsys, "optimise", source, "--out", out, "--run", tmp_path / "run", "--json", tmp_path / "r.json", *TINY,
@@ -334,7 +334,7 @@ def test_online_mode_and_no_gain_returns_the_original_with_its_weights(tmp_path,
     assert judged.code == 0 and json.loads((tmp_path / "w.json").read_text())["held-out random"]["episodes"] == 32
     report = (tmp_path / "run" / "eval" / "report.html").read_text()
     assert "No gain" in report and "The original is returned unchanged." in report
-    # Two steps of two episodes each, and the held-out batch: every one played for this training alone.
+    # Two steps of two episodes each, and the held-out batch: every episode was played for this training alone.
     spec = RunFolder.open(tmp_path / "run").spec
     batches = online_batches(spec, 2, 1, seed=0)
     assert results["train-wm"]["interactions"] == sum(len(e) for _ in range(3) for e in next(batches))

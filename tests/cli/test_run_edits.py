@@ -1,4 +1,4 @@
-"""The command line with the world model "edits", from end to end on tiny models."""
+"""Test the command line with the world model "edits", from end to end on tiny models."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The stages as functions on a run folder, without a command line."""
+"""Test the stages as functions on a run folder, without a command line."""
 
 import pytest
 
@@ -40,7 +40,7 @@ def test_a_stage_leaves_what_it_returns_and_the_next_one_needs_it(tmp_path):
 
 
 def test_what_needs_no_training_is_not_delivered_as_learnt(tmp_path):
-    """Training changes nothing of random play, so the untrained controller has found whatever the trained one has."""
+    """Training does not change random play, so the untrained controller finds the same result as the trained one."""
     outcome = stages.learn(opened(tmp_path / "run", "eval.greedy_steps=0"))["eval"]
     candidates = outcome["candidates"]
     assert candidates["controller"]["objective"] < outcome["original"]["objective"]
@@ -49,7 +49,10 @@ def test_what_needs_no_training_is_not_delivered_as_learnt(tmp_path):
 
 
 def test_of_a_search_and_a_control_of_one_name_the_better_competes(tmp_path):
-    """Either may be: the search carries out rewrites that are alike at once, the control single ones."""
+    """If a search and a control have one name, the better of the two competes.
+
+    Either may be better: the search batches equal rewrites, the control applies them one at a time.
+    """
     run = opened(tmp_path / "run", "eval.greedy_steps=1")
     better = greedy(run.task.initial, 2)
     result = BestSoFar(run.task, tmp_path / "best-so-far.json")

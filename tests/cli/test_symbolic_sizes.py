@@ -1,4 +1,4 @@
-"""Commands on a model whose sizes are symbols."""
+"""Test commands on a model with symbolic sizes."""
 
 import onnx
 import pytest
@@ -30,4 +30,4 @@ def test_a_bound_is_of_the_typical_size(model, capsys, words, where):
 def test_rules_are_explained_where_optimise_begins(model, capsys):
     done = in_process(capsys, "rules", "explain", model)
     assert "of shape arithmetic applied first; in the remaining graph:" in done.out and "relu-relu" in done.out
-    assert "reshape-to-known" not in done.out  # which has been applied
+    assert "reshape-to-known" not in done.out  # this rule has already been applied

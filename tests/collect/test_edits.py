@@ -1,4 +1,4 @@
-"""Edits: an episode recorded by them is the episode, and an array of them that is damaged does no harm."""
+"""Test edits: they record an episode completely, and a damaged array of edits is refused or harmless."""
 
 import tracemalloc
 from itertools import pairwise
@@ -31,7 +31,8 @@ def random_task(seed: int) -> Task:
 
 
 def walk(task: Task, steps: int, seed: int) -> tuple[list[RewriteState], list[tuple[int, int]]]:
-    """The states and actions of a random episode that does not stop by itself."""
+    """Return the states and actions of a random episode that ends by NO-OP when its steps are played or no rule
+    matches."""
     states, actions, rng = [task.initial], [], np.random.default_rng(seed)
     while len(actions) < steps and len(valid := states[-1].valid_actions()[:-1]):
         actions.append(tuple(valid[rng.integers(len(valid))].tolist()))
@@ -44,7 +45,7 @@ def recorded(states: list[RewriteState], actions: list[tuple[int, int]]) -> Epis
 
 
 def anew(task: Task, graph: Graph) -> RewriteState:
-    """The state of this graph, with nothing kept from an earlier one."""
+    """Return the state of a graph without anything cached from an earlier state."""
     return RewriteState(task, graph, GraphCost.of(task.cost, graph), None, ({}, frozenset(graph.nodes)))
 
 
@@ -58,7 +59,7 @@ def walks() -> list[tuple]:
 
 
 def follow(edits: list[Edit]):
-    """nodes, tensors by id and matches after each edit."""
+    """Yield the nodes by id, the tensors by id and the matches after each edit."""
     nodes, tensors, matches = {}, {}, []
     for edit in edits:
         for node in edit.removed:
@@ -88,7 +89,7 @@ def test_following_the_edits_gives_every_node_and_match_of_every_state(walks):
 
 
 def test_the_operator_of_a_node_is_its_type_and_attributes(walks):
-    """Defaults are filled in: it is the same whether a file states them or not."""
+    """An operator is the same whether a file states the default attributes or not."""
     operators: dict[int, set] = {}
     for states, _ in walks:
         for node in first_edit(states[0]).nodes:
@@ -117,9 +118,8 @@ def test_an_episode_records_the_match_of_each_action(walks):
 
 
 def test_new_nodes_are_recorded_as_the_rule_made_them_wherever_they_come_to_lie(walks):
-    """So what a rule does is recorded in one way: each after what it reads, by id, and before old ones that read
-    another tensor now.
-    """
+    """New nodes come in one order: each after the nodes that it reads, by id, and before old nodes with changed inputs.
+    The record of a rewrite is therefore unique."""
     for states, actions in walks:
         edits, _ = unpack(recorded(states, actions).edits)
         for edit, before in zip(edits[1:], states, strict=False):
@@ -167,7 +167,7 @@ def small() -> np.ndarray:
 
 def test_a_cut_or_longer_array_is_refused():
     packed = small()
-    assert packed[-3] == -1  # NO-OP's match: no rule, no nodes, no operands
+    assert packed[-3] == -1  # The match of NO-OP: no rule, no nodes, no operands.
     for cut in (*range(0, len(packed), 7), len(packed) - 1):
         with pytest.raises(RLFlowError, match=DAMAGED):
             unpack(packed[:cut])
@@ -176,7 +176,8 @@ def test_a_cut_or_longer_array_is_refused():
 
 
 def test_any_number_replaced_is_refused_or_read_as_edits_that_hang_together():
-    """Whatever stands there, nothing but RLFlowError is raised, and what is read names only what appeared before."""
+    """Whatever number is written, reading raises nothing but RLFlowError, and edits refer only to nodes that appeared
+    before."""
     packed, refused = small(), 0
     for position in range(len(packed)):
         for wrong in (-1, 0, 10**6, 2**62, -(2**63), int(packed[position]) + 1):

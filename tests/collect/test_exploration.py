@@ -1,4 +1,4 @@
-"""What episodes that explore choose, and what is kept of the best one."""
+"""Test the choices of exploring episodes, and what is kept of the best episode."""
 
 from collections import Counter
 
@@ -24,7 +24,7 @@ ONE, MANY = at_night(2000, 500), at_night(40, 10)  # episodes
 
 
 class Knows:
-    """Has seen all matches carried out but those of some rules, and rules as often as is said."""
+    """An observer that has seen all matches rewritten except for some rules, with given counts of each rule."""
 
     def __init__(self, unknown=(), times=None, promising=None):
         self.unknown, self.counted, self.promising = set(unknown), times or {}, promising
@@ -51,7 +51,7 @@ def task():
 
 
 def first_rules(task, observer) -> Counter:
-    """Which rules episodes of one step carry out."""
+    """Return how often each rule is rewritten first, over episodes of one step."""
     return Counter(
         int(play_novel(task, REWARD, (), 1, np.random.default_rng(k), 0, observer).actions[0, 0]) for k in range(ONE)
     )
@@ -74,13 +74,14 @@ def test_what_is_unknown_what_promises_and_the_rarest_rule_are_drawn_as_often_as
     counts = task.initial.counts
     rule = int(np.flatnonzero(counts)[counts[counts > 0].argmin()])
     chance, seen = share + UNIFORM * counts[rule] / counts.sum(), first_rules(task, observer(rule))[rule] / ONE
-    others = 1 - UNIFORM - share  # of the steps: from the other choice, which all rules share
-    near = at_night(0.04, 0.07)  # three standard deviations of a share of ONE episodes, at most
+    others = 1 - UNIFORM - share  # The remaining kind of steps, in which each match is about equally likely.
+    near = at_night(0.04, 0.07)  # At most three standard deviations of a share among ONE episodes.
     assert chance - near < seen < chance + others * counts[rule] / counts.sum() + near < chance + 0.3
 
 
 def test_a_rule_is_rare_no_more_once_the_episode_has_carried_it_out(task, monkeypatch):
-    """All of them in turn: few steps meet more rules than where those with the most matches are mostly drawn."""
+    """Choosing the rarest rule meets more rules in few steps than uniform choice, which favours rules with many
+    matches."""
     def rules(uniform: float) -> float:
         monkeypatch.setattr("rlflow.collect.exploration.UNIFORM", uniform)
         monkeypatch.setattr("rlflow.collect.exploration.RAREST", 1 - uniform)
@@ -123,7 +124,7 @@ def test_a_dream_remembers_the_way_to_the_cheapest_state_that_was_met(task):
 
 
 def remembered(start) -> list:
-    """The remembered matches, in order."""
+    """Return the remembered matches in order."""
     path, result = start.remembered(), []
     while path is not None:
         match, path = path

@@ -1,4 +1,4 @@
-"""Graphs that share their rows are read as they were, and take the room of what differs."""
+"""Test graphs with shared rows: each graph reads as before, and a row that several graphs contain is stored once."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Collection on a Ray cluster of two nodes, both on this machine."""
+"""Test collection on a Ray cluster of two nodes, both on this machine."""
 
 import shutil
 import tempfile
@@ -29,13 +29,13 @@ NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20, "include_dashboard": F
 
 @pytest.fixture(scope="module")
 def cluster():
-    """Two nodes that RAY_ADDRESS leads to, with files of their own, so that nobody else's cluster is disturbed."""
+    """Yield a cluster of two nodes, to which RAY_ADDRESS leads; its own files keep it apart from any other cluster."""
     from ray.cluster_utils import Cluster
 
-    folder = tempfile.mkdtemp(prefix="r")  # pytest's are too long for the name of a socket
+    folder = tempfile.mkdtemp(prefix="r")  # pytest's folders have names that are too long for a socket.
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        # not `temp_dir`: that leaves Ray's address file where it is, in a folder that need not exist
+        # The argument `temp_dir` does not move Ray's address file, whose default folder need not exist.
         patch.setenv("RAY_TMPDIR", folder)
         made = Cluster(initialize_head=True, head_node_args=NODE)
         made.add_node(**NODE)
@@ -47,7 +47,8 @@ def cluster():
 
 @pytest.fixture(scope="module")
 def connected(cluster):
-    """The cluster, and this process stays connected to it, which is quicker. First come the tests that connect."""
+    """Yield the cluster while this process stays connected, which is quicker. Tests that connect themselves run
+    first."""
     ray.init(log_to_driver=False, logging_level="ERROR")
     yield cluster
     ray.shutdown()
@@ -55,7 +56,7 @@ def connected(cluster):
 
 @pytest.fixture(scope="module")
 def single(tmp_path_factory):
-    """(spec, shards, results) of this process alone."""
+    """Return (spec, shards, results) of a collection in this process alone."""
     folder = tmp_path_factory.mktemp("alone")
     spec = tiny_spec(folder, max_steps=8)
     results = collect(spec, folder / "episodes", EPISODES, 1, seed=3)
@@ -75,7 +76,7 @@ def test_the_command(cluster, tmp_path, capsys, monkeypatch):
             assert np.isfinite(list(values.values())).all()
 
     @contextmanager
-    def events(*_, **__):  # no TensorFlow for this
+    def events(*_, **__):  # The real function would import TensorFlow.
         yield Writer()
 
     jobs, run_job = [], executors.RayExecutor.run
@@ -86,7 +87,7 @@ def test_the_command(cluster, tmp_path, capsys, monkeypatch):
     assert in_process(capsys, *command, tmp_path / "ray", "--executor", "ray").code == 0 and len(jobs) == 4
     assert in_process(capsys, *command, tmp_path / "local", "workers=1").code == 0 and len(jobs) == 4
     assert shards(tmp_path / "ray" / "episodes") == shards(tmp_path / "local" / "episodes")
-    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:9")  # nobody listens there
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:9")  # Nothing listens at this address.
     failed = in_process(capsys, *command, tmp_path / "nowhere", "--executor", "ray")
     assert failed.error.startswith("cannot reach the Ray cluster 127.0.0.1:9: ")
 
@@ -101,7 +102,7 @@ def test_nobody_waits_for_what_is_not_wanted_any_more(connected):
 
 def test_a_cluster_gives_the_bytes_of_one_process(connected, single, tmp_path, monkeypatch):
     spec, expected, results = single
-    monkeypatch.chdir(tmp_path)  # where no node looks
+    monkeypatch.chdir(tmp_path)  # No node looks in this folder.
     assert collect(spec, "episodes", EPISODES, 2, seed=3, executor="ray") == results
     assert shards(tmp_path / "episodes") == expected
     batches = islice(online_batches(spec, 3, 2, seed=3, executor="ray"), 2)

@@ -33,7 +33,7 @@ def shards(folder: Path) -> dict[str, bytes]:
 
 @pytest.fixture(scope="module")
 def collected(tmp_path_factory):
-    """(spec, folder, results) of 6 episodes by one worker, with seed 3; nobody writes into the folder."""
+    """Return (spec, folder, results) of 6 episodes by one worker with seed 3; tests do not write to the folder."""
     folder = tmp_path_factory.mktemp("collected")
     spec = tiny_spec(folder, max_steps=10)
     return spec, folder / "episodes", collect(spec, folder / "episodes", 6, 1, seed=3)
@@ -70,9 +70,8 @@ def test_an_episode_records_what_happened():
 
 @pytest.mark.parametrize("by_rule", [0.5, *slow(0, 1)])
 def test_random_play_is_uniform_over_valid_actions_or_over_rules(by_rule):
-    """Pearson's χ² of the first action of many episodes, against its 99.9 % quantile. Actions are equally probable; or
-    NO-OP is as probable as that, and the rest is shared by rules alike, and then by their locations.
-    """
+    """Test the first action of many episodes by Pearson's χ² at its 99.9 % quantile. Either all actions are equally
+    probable, or NO-OP keeps this probability and the rest is shared equally by rules, then by their locations."""
     task = tiny_task("tiny_squeezenet1_1")
     valid = [tuple(action) for action in task.initial.valid_actions().tolist()]
     locations = Counter(xfer_id for xfer_id, _ in valid)
@@ -84,14 +83,15 @@ def test_random_play_is_uniform_over_valid_actions_or_over_rules(by_rule):
         of_rule = n * (1 - 1 / len(valid)) / (len(locations) - 1) / locations[xfer_id]
         expected[xfer_id, location] += by_rule * (of_rule - n / len(valid))
     chi_square = sum((seen[action] - expected[action]) ** 2 / expected[action] for action in valid)
-    quantile = freedom * (1 - 2 / (9 * freedom) + 3.09 * (2 / (9 * freedom)) ** 0.5) ** 3  # Wilson and Hilferty
+    # The approximation of Wilson and Hilferty.
+    quantile = freedom * (1 - 2 / (9 * freedom) + 3.09 * (2 / (9 * freedom)) ** 0.5) ** 3
     assert chi_square < quantile
 
 
 # -- collecting ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("workers", [1, *slow(2)])  # of two workers see also below, where one dies
+@pytest.mark.parametrize("workers", [1, *slow(2)])  # Another test below also runs two workers, and one of them dies.
 def test_the_same_seed_gives_the_same_bytes_whatever_the_number_of_workers(collected, tmp_path, workers):
     spec, folder, results = collected
     again = collect(spec, tmp_path, 6, workers, seed=3)
@@ -121,7 +121,7 @@ def test_what_is_on_disk_is_not_played_again(collected, tmp_path, monkeypatch):
     progress = type("Progress", (), {"update": lambda self, n: seen.append(n)})()
     results = collect(spec, folder, 6, 1, seed=3, progress=progress)
     assert results == {**collected[2], "new_interactions": 0} and seen == [6]
-    fewer = collect(spec, folder, 5, 1, seed=3)  # a smaller budget later on loses nothing
+    fewer = collect(spec, folder, 5, 1, seed=3)  # A smaller budget later on loses nothing.
     assert fewer["interactions"] == sum(map(len, read_episodes(folder, 5))) and shards(folder) == shards(collected[1])
 
 
@@ -210,7 +210,8 @@ def alive(process: psutil.Process) -> bool:
 
 @pytest.mark.nightly
 def test_a_killed_collection_goes_on_and_ends_with_the_same_shards(tmp_path):
-    """SIGKILL in the middle; `collect` again; the shards are those of an uninterrupted run in one process."""
+    """Kill `collect` by SIGKILL and run it again: the shards equal the shards of an uninterrupted run in one
+    process."""
     count, folder = 6 * SHARD_EPISODES, tmp_path / "run"
     command = [
         *RUN, "collect", "--run", str(folder), "--model", "tiny_resnet50", "--seed", "5", "cost.name=analytic",
@@ -228,7 +229,7 @@ def test_a_killed_collection_goes_on_and_ends_with_the_same_shards(tmp_path):
     survivors = shards(folder / "episodes")
     assert 0 < len(survivors) < 6 and not (folder / "collect.json").exists()
     assert len(workers) >= 2
-    psutil.wait_procs(workers, timeout=60)  # until they notice that their parent is gone
+    psutil.wait_procs(workers, timeout=60)  # The workers end when they notice that their parent is gone.
     assert not any(map(alive, workers))
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -243,7 +244,7 @@ def test_a_killed_collection_goes_on_and_ends_with_the_same_shards(tmp_path):
 def test_a_workers_traceback_is_shown_and_finished_shards_stay(tmp_path, workers):
     spec = tiny_spec(tmp_path, max_steps=3)
     with pytest.raises(RLFlowError, match=r"a worker failed:\nTraceback(.|\n)*default_rng") as caught:
-        collect(spec, tmp_path / "episodes", 2, workers, seed=-1)  # NumPy refuses the seed inside the worker
+        collect(spec, tmp_path / "episodes", 2, workers, seed=-1)  # NumPy refuses the seed inside the worker.
     assert "play_random" in str(caught.value)
     with pytest.raises(RLFlowError, match="a worker failed:\nTraceback"):
         next(online_batches(spec, 2, workers, seed=-1))
@@ -297,7 +298,7 @@ def test_a_shard_may_arrive_late_or_over_an_older_one(collected, tmp_path, monke
 
     monkeypatch.setattr(rollouts, "_play_shard", broken.writes_elsewhere)
     monkeypatch.setattr(rollouts.time, "sleep", sleep)
-    readable = lambda done, _: read_episodes(tmp_path, done)  # noqa: E731 - what is counted is there
+    readable = lambda done, _: read_episodes(tmp_path, done)  # noqa: E731 - the counted episodes are readable
     assert collect(collected[0], tmp_path, 6, 1, seed=3, log=readable) == collected[2]
     assert shards(tmp_path) == shards(collected[1])
 
@@ -307,11 +308,11 @@ def test_a_spec_for_another_working_directory(tmp_path, monkeypatch):
     assert EnvSpec("m.onnx", database="c.sqlite").absolute() == EnvSpec(
         str(tmp_path / "m.onnx"), database=str(tmp_path / "c.sqlite")
     )
-    assert EnvSpec("resnet18").absolute() == EnvSpec("resnet18")  # a name, wherever it is
+    assert EnvSpec("resnet18").absolute() == EnvSpec("resnet18")  # A name stays a name, wherever the file is.
 
 
 def test_an_executor_that_is_not_there(collected, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "ray", None)  # as if it were not installed
+    monkeypatch.setitem(sys.modules, "ray", None)  # Act as if Ray were not installed.
     with pytest.raises(RLFlowError, match=r"^the executor 'ray' needs Ray: pip install '\.\[distributed\]'$"):
         collect(collected[0], tmp_path, 6, 2, seed=3, executor="ray")
     with pytest.raises(RLFlowError, match="unknown executor 'rya'; did you mean 'ray'?"):

@@ -27,7 +27,7 @@ from rlflow.common.files import (
 
 
 class Torn(io.BytesIO):
-    """A file that opens and cannot be read."""
+    """A file that can be opened but not read."""
 
     def read(self, *_):
         raise OSError(errno.EIO, os.strerror(errno.EIO))
@@ -73,7 +73,7 @@ KILLED = """if True:
 
 @pytest.fixture
 def left(tmp_path):
-    """What a killed writer of a[1] left."""
+    """Return the path of the temporary file that a killed writer of a[1] left."""
     assert subprocess.run([sys.executable, "-c", KILLED, tmp_path / "a[1]"]).returncode == -signal.SIGKILL
     (name,) = os.listdir(tmp_path)
     return tmp_path / name
@@ -200,7 +200,7 @@ def test_every_truncation_and_a_flipped_bit_of_an_archive_are_noticed(tmp_path):
         path.write_bytes(whole[:size])
         with pytest.raises(RLFlowError, match="cannot read"):
             read_arrays(path)
-    start = zipfile.ZipFile(io.BytesIO(whole)).infolist()[0].header_offset + 200  # inside the data of "a"
+    start = zipfile.ZipFile(io.BytesIO(whole)).infolist()[0].header_offset + 200  # a byte within the data of "a"
     path.write_bytes(whole[:start] + bytes([whole[start] ^ 1]) + whole[start + 1 :])
     with pytest.raises(RLFlowError, match="cannot read"):
         read_arrays(path)
@@ -220,7 +220,7 @@ def test_the_temporary_files_of_killed_writers_are_removed_from_a_whole_folder_a
     abandoned = [tmp_path / ".a.json.01234567.part", tmp_path / "inner" / ".b.89abcdef.part"]
     for path in (*kept, *abandoned):
         path.write_text("")
-    with new_file(tmp_path / "c.json") as file:  # a living writer
+    with new_file(tmp_path / "c.json") as file:  # this file's writer still runs
         remove_abandoned(tmp_path)
         assert Path(file.name).exists()
     assert all(path.exists() for path in kept) and not any(path.exists() for path in abandoned)

@@ -1,4 +1,4 @@
-"""A `Layered` dictionary behaves as a dict, and no change of a copy shows in another copy."""
+"""Test that a `Layered` dictionary behaves as a dict, and that a change of one copy does not show in another copy."""
 
 import pickle
 

@@ -1,4 +1,4 @@
-"""The program as a person calls it again."""
+"""Test how messages call the program: in the way in which the user can call it again."""
 
 import sys
 
@@ -10,7 +10,7 @@ from rlflow.common.messages import command, program
 
 @pytest.fixture(autouse=True)
 def checkout(tmp_path, monkeypatch):
-    """In which it is called: a folder with the program's files, and a Python without the command `rlflow`."""
+    """Simulate a checkout as the working folder, with a Python that has no command `rlflow`."""
     monkeypatch.setattr(program_module, "ROOT", tmp_path)
     monkeypatch.setattr(sys, "executable", "/opt/bin/python3")
     monkeypatch.chdir(tmp_path)

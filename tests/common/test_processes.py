@@ -1,4 +1,4 @@
-"""A worker does its jobs elsewhere, and what becomes of it is never more than one job's business."""
+"""Test worker processes: a worker does jobs in another process, and its death or hang affects one job only."""
 
 import gc
 import os
@@ -15,7 +15,7 @@ from rlflow.common.errors import RLFlowError
 from rlflow.common.processes import Worker, WorkerDied, fresh_processes, run_child
 from tests.commands import ROOT
 
-ENOUGH = 60.0  # seconds for what takes none
+ENOUGH = 60.0  # seconds, far more than a job needs
 
 
 def divide(number: float, by: float) -> float:
@@ -51,7 +51,7 @@ def test_what_a_function_raises_arrives_and_the_process_stays(worker):
 
 @pytest.mark.parametrize("killed", [True, False])
 def test_a_killed_or_hanging_process_costs_its_job_and_another_does_the_next(worker, killed):
-    """Stopped by a signal it hangs whatever it does; then nothing but SIGKILL ends it."""
+    """A suspended process does not answer and ignores all signals except SIGKILL; another process does the next job."""
     process = psutil.Process(own_process(worker))
     process.suspend()
     if killed:
@@ -63,9 +63,9 @@ def test_a_killed_or_hanging_process_costs_its_job_and_another_does_the_next(wor
 
 
 def test_an_interrupt_leaves_no_job_behind(worker):
-    """A late answer would be taken for that of the next job."""
+    """An interrupt ends the process, because its late answer would be taken for the answer to the next job."""
     process = psutil.Process(own_process(worker))
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs in the background may ignore it
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a process in the background may ignore SIGINT
     threading.Timer(0.3, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)).start()
     try:
         with pytest.raises(KeyboardInterrupt):
@@ -91,7 +91,10 @@ def test_it_ends_when_nobody_has_it():
 
 
 def test_a_pool_ends_with_a_killed_parent():
-    """What a process prints to is open for as long as it, or one that it has made, is there."""
+    """A pool's process ends when its parent is killed.
+
+    The pipe of standard output stays open as long as the parent or the pool's process lives.
+    """
     program = (
         "import os, time; from rlflow.common.processes import fresh_processes; pool = fresh_processes(1);"
         "print(pool.submit(os.getpid).result(), flush=True); time.sleep(60)"
@@ -113,7 +116,7 @@ def test_each_process_of_a_pool_begins_as_is_said():
 
 
 def test_a_child_command_ends_with_its_parent_however_that_is_killed(tmp_path):
-    """The child of a sweep is a command; a sweep that is killed by SIGKILL cannot end it."""
+    """A command that a sweep started ends even if the sweep is killed by SIGKILL and cannot end the command itself."""
     file, log = tmp_path / "pid", tmp_path / "log"
     child = (
         "import os, sys, time; from rlflow.common.processes import end_with_input; end_with_input(); "

@@ -1,4 +1,4 @@
-"""What a command shows while it works: a bar on a terminal, few lines in a log, nothing where it should be quiet."""
+"""Test the display of progress: a bar on a terminal, few lines in a log, and nothing in quiet mode."""
 
 import io
 from contextlib import nullcontext
@@ -15,7 +15,7 @@ class Terminal(io.StringIO):
 
 
 def shown(monkeypatch, stream: io.StringIO, seconds_a_step: float) -> str:
-    """What stands on standard error after ten steps of so many seconds, and a line after each."""
+    """Return the standard error after ten steps of `seconds_a_step` seconds each, with a message after each step."""
     clock = [0.0]
     monkeypatch.setattr("sys.stderr", stream)
     monkeypatch.setattr(messages.time, "monotonic", lambda: clock[0])

@@ -1,4 +1,4 @@
-"""The account of a command's seconds: every second belongs to one part, the innermost."""
+"""Test the account of a command's seconds: every second belongs to one part, the innermost active part."""
 
 import threading
 
@@ -21,7 +21,7 @@ from rlflow.common.spending import (
 
 
 class Clock:
-    """A clock that moves only when it is told to."""
+    """A clock that advances only if a test sets its time."""
 
     def __init__(self):
         self.now = 100.0

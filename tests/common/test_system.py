@@ -1,6 +1,6 @@
-"""What each system gives, and that no other file asks for what only some of them have.
+"""Test the functions that depend on the operating system, and that no other file uses features of some systems only.
 
-Windows is played on this machine: the branch that it takes runs on what Python has everywhere.
+Windows is simulated on this machine: its branch of the code uses only what Python has on every system.
 """
 
 import ast
@@ -21,7 +21,7 @@ from rlflow.optimisation.budget import Stop, stoppable
 
 ROOT = Path(__file__).parents[2]
 ONLY = ROOT / "rlflow" / "common" / "system.py"
-SOME_SYSTEMS = {"fcntl", "resource", "msvcrt", "winreg", "pwd", "grp", "termios"}  # modules
+SOME_SYSTEMS = {"fcntl", "resource", "msvcrt", "winreg", "pwd", "grp", "termios"}  # names of modules
 THEIRS = {
     "SIGALRM", "SIGBREAK", "setitimer", "alarm", "pass_fds", "getrusage", "sched_getaffinity", "cpu_affinity",
 }  # fmt: skip
@@ -33,7 +33,7 @@ def sources() -> list[Path]:
 
 
 def of_some_systems(text: str) -> list[str]:
-    """What a source uses that only some systems have: modules, attributes of theirs, paths under /proc."""
+    """Return the uses of modules, attributes and paths under /proc that only some systems have."""
     used = []
     if not any(name in text for name in ("/proc", *SOME_SYSTEMS, *THEIRS)):
         return used
@@ -94,7 +94,7 @@ def test_memory_that_is_held_for_a_moment_is_seen_at_the_fullest_moment_alone():
     if during is None:
         pytest.skip("this system does not let the high-water mark fall")
     assert 80e6 < during - empty < 150e6
-    assert abs(again - empty) < 20e6  # the mark fell again
+    assert abs(again - empty) < 20e6  # the high-water mark fell again
 
 
 def test_where_the_system_does_not_say_nothing_is_claimed(windows):
@@ -134,13 +134,13 @@ def test_a_processor_that_linux_does_not_name_has_no_name_there():
 @pytest.mark.parametrize(
     "physical, affinity, quota, wished, cores",
     [
-        (8, 16, None, None, 8),  # two threads a core: one of them
-        (8, 3, None, None, 3),  # taskset, or a container's set of cores
-        (8, 16, "250000 100000", None, 3),  # a container's quota of two and a half
-        (8, 16, "max 100000", None, 8),  # none
-        (None, 16, None, None, 16),  # the system does not say which are physical
-        (8, 3, "100000 100000", "5", 5),  # what ONNX Runtime itself would hear
-        (8, 3, None, "0", 3), (8, 3, None, "many", 3),  # not that
+        (8, 16, None, None, 8),  # one thread for each of the cores with two threads
+        (8, 3, None, None, 3),  # limited by taskset or by the cores of a container
+        (8, 16, "250000 100000", None, 3),  # a container's quota of two and a half cores
+        (8, 16, "max 100000", None, 8),  # no quota
+        (None, 16, None, None, 16),  # the system does not report physical cores
+        (8, 3, "100000 100000", "5", 5),  # ORT_INTRA_OP_NUM_THREADS, which ONNX Runtime reads, too
+        (8, 3, None, "0", 3), (8, 3, None, "many", 3),  # invalid values of the variable are ignored
     ],
 )  # fmt: skip
 def test_as_many_threads_as_onnx_runtime_takes_of_the_cores_that_there_are(
@@ -172,7 +172,7 @@ def test_the_clock_stops_work_and_nothing_after_it(windows, monkeypatch):
     with stoppable(0.5):
         pass
     with stoppable():
-        time.sleep(0.6)  # a clock that went on would end the test here
+        time.sleep(0.6)  # a timer that still ran would stop the test here
     assert signal.getsignal(system.ALARM) is before
 
 
@@ -180,7 +180,7 @@ def test_the_clock_stops_work_and_nothing_after_it(windows, monkeypatch):
 
 
 def test_files_are_written_and_what_was_left_is_removed_where_open_files_can_be_neither(tmp_path, windows, monkeypatch):
-    """Windows refuses to rename and to remove what is open."""
+    """Files are written, and abandoned files removed, on a system that refuses to rename and to remove open files."""
     handles, path, really_open = [], tmp_path / "a", open
 
     def opens(*arguments, **options):

@@ -1,4 +1,4 @@
-"""A* and Q* with a learned value: what they find, what they leave to learn from, and that a kill changes nothing."""
+"""Test A* and Q* with a learned value: search results, training examples, and equal results after a kill."""
 
 from dataclasses import replace
 from functools import cache
@@ -35,8 +35,8 @@ SMALL = AStarConfig(
     search="astar", width=8, hidden=8, propagations=2, horizon=HORIZON, evaluations=70, epochs=2, problems=1, passes=1
 )
 OF_CHOICES = replace(SMALL, search=QSTAR)
-SQUARE = "(mul (exp x) (exp x))"  # five steps lead to a lower cost; the cost rises first
-WIDE = "(add (mul (exp x) (exp x)) (div y (log y)))"  # the same beside rewrites without gain
+SQUARE = "(mul (exp x) (exp x))"  # The best path has five steps, and the cost rises first.
+WIDE = "(add (mul (exp x) (exp x)) (div y (log y)))"  # The same expression, next to rewrites without gain.
 
 
 @cache
@@ -81,7 +81,7 @@ def tried(limit: int, value=no_choice, text: str = SQUARE, noise: float = 0.0) -
 
 
 def shaken(network: ValueNetwork) -> ValueNetwork:
-    """The network with a last layer that is not 0."""
+    """Return the network with a random last layer instead of a zero one."""
     network.last.w.assign(0.3 * np.random.default_rng(5).standard_normal(network.last.w.shape))
     return network
 
@@ -95,7 +95,7 @@ def graphs_of(some: ExpressionTask, number: int) -> list[GraphArrays]:
 
 
 def permuted(graph: GraphArrays, order: np.ndarray) -> GraphArrays:
-    """The same graph with its nodes in another order."""
+    """Return the same graph with its nodes in another order."""
     row = np.argsort(order).astype(np.int32)
     return graph._replace(
         ops=graph.ops[order], nodes=graph.nodes[order], senders=row[graph.senders], receivers=row[graph.receivers]
@@ -123,7 +123,7 @@ def test_choices_are_valued_alone_as_together():
 
 
 def test_only_messages_show_the_edges():
-    """The arguments of a subtraction change places: without messages both are the same set of nodes."""
+    """Exchange the arguments of a subtraction. Without messages the network sees the same set of nodes."""
     first, second = (task(text, "simplify").initial.arrays() for text in ("(sub (exp x) x)", "(sub x (exp x))"))
     for propagations, differ in ((0, False), (2, True)):
         network = shaken(agent(replace(SMALL, propagations=propagations)).network)
@@ -148,7 +148,7 @@ def written(graph: GraphArrays) -> bytes:
 
 
 def lowest_within(state, steps: int) -> int:
-    """The lowest objective within a number of steps, by trying all of them."""
+    """Return the lowest objective within a number of steps, by trying all paths."""
     below = [lowest_within(state.follow(match), steps - 1) for match in state.matches] if steps else []
     return min([state.objective, *below])
 
@@ -166,7 +166,7 @@ def test_targets_are_the_largest_gains_within_each_number_of_steps():
 
 
 def test_targets_of_choices_are_the_largest_gains_of_steps_that_begin_with_them():
-    """Choices that raise the objective have negative targets."""
+    """Compare the targets with an exhaustive search. A choice that raises the objective has a negative target."""
     _, whole = tried(100_000)
     state, examples = task().initial, whole.examples()
     assert examples[0].graph is whole.root.graph and examples[0].left == HORIZON
@@ -207,7 +207,7 @@ def test_patience_ends_a_search_that_has_found_a_gain():
 
 
 def test_with_the_true_value_only_states_of_a_best_path_are_expanded():
-    """An exhaustive search gives the values. A* then needs one expansion for each step."""
+    """Take the values from an exhaustive search. A* then needs one expansion for each step of the best path."""
     everything, whole = explored(100_000, text=WIDE)
     known = {written(example.graph): example.gains[0] for example in whole.examples()}
 
@@ -272,7 +272,7 @@ def test_without_a_value_the_cheapest_state_is_expanded_next():
 
 @pytest.mark.parametrize("whole", [explored, tried])
 def test_a_state_reached_with_more_steps_left_is_searched_again(whole):
-    """All states within the horizon are found with a shortest path, by whatever path each was first reached."""
+    """The search finds all states within the horizon with a shortest path, whatever path reached each of them first."""
     _, whole = whole(100_000)
     for node in whole.nodes.values():
         actions = whole.actions_to(node.state)
@@ -382,7 +382,7 @@ def test_it_follows_the_path_of_its_search_and_searches_again_at_its_end(config)
     assert min(episode.costs) * task().per_unit <= result.state.objective < task().initial.objective
     assert episode.terminated and episode.costs[-1] == min(episode.costs)
     assert all(info["valid"] for info in episode.infos)
-    assert learner.acting_steps > result.interactions  # the first search, and those after it
+    assert learner.acting_steps > result.interactions  # The agent searches again after its first search.
     assert rollout(agent(config), environment(), greedy=True, seed=0) == episode
 
 
@@ -409,12 +409,12 @@ def test_it_learns_and_acts_by_the_commands_of_every_task(tmp_path, capsys, opti
     acted = outcome["candidates"]["controller"]
     assert all(one["equal"] for one in outcome["candidates"].values())
     assert acted["objective"] < outcome["original"]["objective"]
-    assert acted["interactions"] > training["env_steps"] + 20  # the rewrites of its searches count
+    assert acted["interactions"] > training["env_steps"] + 20  # The rewrites of its searches count as interactions.
 
 
 @pytest.mark.nightly
 def test_it_rewrites_models_as_well(tmp_path):
-    """The same controller, with the encoding of another task."""
+    """Train the same controller on models, whose task has another encoding."""
     of = tiny_task("tiny_squeezenet1_1")
 
     def make() -> StateEnv:

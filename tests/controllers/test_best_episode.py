@@ -1,4 +1,4 @@
-"""The best sampled episode, which PPO imitates."""
+"""Test the selection of the best sampled episode, which PPO imitates."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ NO_OP = 9
 
 
 def best_of(*episodes: list[float], before: BestEpisode | None = None) -> BestEpisode:
-    """Play episodes of one environment, given by their rewards; the choice of step t of episode k is 10 k + t."""
+    """Return the best episode among episodes given by their rewards; the choice of step t of episode k is 10 k + t."""
     best = before or BestEpisode(("choice", "z"), {"choice": np.array(NO_OP)})
     best.start(1)
     for k, rewards in enumerate(episodes):
@@ -28,7 +28,8 @@ def test_an_episode_is_cut_where_its_sum_is_highest_and_stops_there():
     assert best.returned == 2.0 and best.steps["choice"].tolist() == [0, 1, NO_OP]
     assert best.steps["z"][:, 0].tolist() == [0, 1, 2] and set(best.steps) == {"choice", "z"}
     best = best_of([0.0, 2.0, -1.0, 0.5], [1.0, 1.5])
-    assert best.returned == 2.5 and best.steps["choice"].tolist() == [10, 11]  # nothing follows that could be NO-OP
+    # The return is highest at the end, so no NO-OP follows.
+    assert best.returned == 2.5 and best.steps["choice"].tolist() == [10, 11]
 
 
 def test_only_finished_episodes_that_gain_more_replace_it():
@@ -67,7 +68,8 @@ def test_a_checkpoint_holds_the_episode():
 
 
 class Valley(Toy):
-    """Rule 0 pays 0.1 and ends; rule 1 costs 0.2; only three times rule 1 leads to rule 2, which pays 3 and ends."""
+    """An environment whose best path loses first. Rule 0 pays 0.1 and ends; rule 1 costs 0.2; after rule 1 three times,
+    rule 2 pays 3 and ends."""
 
     Z, N, L, STEPS = 4, 3, 1, 8
 
@@ -89,7 +91,7 @@ class Valley(Toy):
 
 @eager()
 def test_what_was_found_once_is_learnt(tmp_path):
-    """Random play goes through the valley once in 54 episodes; the first update imitates that episode."""
+    """Random play reaches the end of the valley once in 54 episodes. The first update imitates that episode."""
     returns = []
     for imitate in (0, 12):
         config = PPOConfig(

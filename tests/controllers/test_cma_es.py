@@ -24,7 +24,8 @@ def same_arrays(one, other):
 
 @pytest.mark.nightly
 def test_it_learns_the_identity_task(tmp_path):
-    """Of at most 8, random actions get 1; the mean individual improves on the way, and what is kept gets no worse."""
+    """The population improves, the result beats random play (return 1 of at most 8) by 2, and the kept result never
+    gets worse."""
     logged, folder = [], tmp_path / "cma-es"
     results = make(CMAES, CONFIG, Identity).train(
         vector(Identity), 0, folder, log=lambda step, scalars: logged.append(scalars)
@@ -44,9 +45,9 @@ def test_it_learns_to_lose_first(tmp_path):
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_each_individual_acts_by_its_own_weights_and_the_outputs_are_the_equation(policy):
-    """P individuals in one call choose by the same scores as each by itself.
+    """Compare P individuals in one call with the same individuals one by one.
 
-    σ(u) · (count - 1) rounds to a match of the class chosen.
+    σ(u) · (count - 1), rounded, is the index of a match of the chosen class.
     """
     rng = np.random.default_rng(0)
     individuals, dreams, z, h, locations = 3, 4, 5, 2, 20
@@ -77,7 +78,8 @@ def test_each_individual_acts_by_its_own_weights_and_the_outputs_are_the_equatio
 
 
 def test_the_untrained_controller_is_greedy_by_usual_reward():
-    """Of the classes that have a match the one of the highest usual reward, whatever z; NO-OP where none gains."""
+    """The untrained controller picks the class with a match and the highest median reward, whatever z; NO-OP if none is
+    positive."""
     usual_rewards = np.array([0.0, 2e-5, -3.0, 1.0, 1e-6])
     rng = np.random.default_rng(1)
     for policy in POLICIES:
@@ -103,7 +105,7 @@ def test_scores_by_usual_reward_are_ranks_within_one():
 
 
 class Later(Identity):
-    """Its last rule never applies."""
+    """The identity task, in which the last rule never applies."""
 
     def begin(self):
         super().begin()
@@ -117,12 +119,12 @@ def test_what_play_does_not_meet_has_no_weights_and_is_never_chosen(tmp_path):
     controller = make(CMAES, config, Later)
     controller.train(vector(Later), 0, tmp_path)
     assert controller.reachable.tolist() == [True, True, True, False, True]
-    outputs = np.zeros(5)  # 3 rules, NO-OP and u
+    outputs = np.zeros(5)  # Outputs: 3 rules, NO-OP and u.
     assert controller.weights.shape == (Scores("linear", Later.Z + Later.H, 1, outputs).size,)
     loaded = make(CMAES, config, Later)
     loaded.load(tmp_path)
     loaded.weights[:] = 0.0
-    loaded.weights[-2] = -1.0  # NO-OP's bias
+    loaded.weights[-2] = -1.0  # The bias of NO-OP.
     observation = vector(Identity)(64).reset(seed=0)[0]
     assert (observation["counts"][:, 3] > 0).any()
     for greedy in (True, False):
@@ -139,13 +141,13 @@ def test_what_gains_and_was_not_met_in_play_is_chosen_before_it_stops():
         seen = {"z": np.zeros((1, 2)), "h": np.zeros((1, 3)), "class_counts": counts}
         return controller.act(seen | {"counts": np.append(counts, [[1]], axis=1)})[0].tolist()
 
-    assert chosen(1, 2, 2, 2)[0] == 0  # what is scored comes first, whatever it earns
+    assert chosen(1, 2, 2, 2)[0] == 0  # A class with a score comes first, whatever its median reward.
     assert chosen(0, 2, 2, 2) == [2, 0] and chosen(0, 2, 0, 2) == [1, 0]
     assert chosen(0, 0, 0, 2) == [4, 0]
 
 
 class Far(Toy):
-    """Only forty good steps in a row lead to the last rule; one of the bad rules ends the episode."""
+    """An environment in which only forty good steps in a row lead to the last rule; each bad rule ends the episode."""
 
     Z, N, L, STEPS = 1, 9, 1, 60
     USUAL_REWARDS = np.array([1.0, *[-1.0] * 7, 1.0])
@@ -206,15 +208,15 @@ def test_the_last_weights_are_searched_through_first_and_all_from_where_that_end
 
 
 def test_the_first_generations_search_through_all_priorities_and_nothing_else():
-    """The bias of each choice, the first one's too, and u."""
+    """In the first generations only the biases of all choices and of u vary."""
     controller = make(CMAES, CMAESConfig(policy="linear", popsize=8), Identity)
     spread = controller.replayed(0).ask().std(axis=0)
-    biases = Identity.N + 2  # the rules, NO-OP and u
+    biases = Identity.N + 2  # Rules, NO-OP and u.
     assert (spread[:-biases] == 0).all() and (spread[-biases:] > 0).all()
 
 
 def test_a_search_through_priorities_has_no_others_to_go_on_to(tmp_path):
-    """And does not begin anew after the generations that are for them alone."""
+    """The option `priorities_first` changes nothing if the policy consists of priorities alone."""
     for first in (0, 2):
         config = CMAESConfig(policy="priorities", generations=4, popsize=6, dreams=1, priorities_first=first)
         make(CMAES, config, Identity).train(vector(Identity), 0, tmp_path / str(first))
@@ -235,7 +237,7 @@ def test_covariances_are_learnt_up_to_the_limit():
 
 @pytest.mark.nightly
 def test_restarts_stay_within_the_budget_and_a_killed_training_goes_on_through_them(tmp_path):
-    """On a task where all individuals are soon equal."""
+    """Train on a task on which all individuals are soon equal, so that the search restarts."""
     config = CMAESConfig(generations=64, popsize=4, dreams=1, sigma0=0.5, evaluate_every=4, patience=1)
     starts, progressed = [], []
     results = make(CMAES, config, Sacrifice).train(

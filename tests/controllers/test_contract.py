@@ -1,4 +1,4 @@
-"""What every registered step-by-step controller keeps, whatever it is."""
+"""Test the contract that every registered step-by-step controller keeps."""
 
 import json
 from pathlib import Path
@@ -31,8 +31,9 @@ SMALL = {
 
 
 LEARNT_IN_STEPS = ("cma-es", "ppo")
-ONE_SHOT = {"linear-scores", "topoformer", "egrl"}  # tests/tasks/test_stages.py, tests/controllers/topoformer and egrl
-REAL_ONLY = {"xrlflow": Observes.CANDIDATES, "astar": Observes.STATES}  # test_xrlflow.py, test_astar.py
+# See tests/tasks/test_stages.py, tests/controllers/topoformer and egrl.
+ONE_SHOT = {"linear-scores", "topoformer", "egrl"}
+REAL_ONLY = {"xrlflow": Observes.CANDIDATES, "astar": Observes.STATES}  # See test_xrlflow.py and test_astar.py.
 
 
 @pytest.fixture(scope="module", params=list(SMALL))
@@ -53,7 +54,7 @@ def saved(folder):
 
 
 class Whole(NamedTuple):
-    """An undisturbed training on the identity task with seed 0."""
+    """An uninterrupted training on the identity task with seed 0."""
 
     controller: Controller
     folder: Path
@@ -64,7 +65,7 @@ class Whole(NamedTuple):
 
 @pytest.fixture(scope="module")
 def whole(name, tmp_path_factory) -> Whole:
-    """The training of a controller, once for all tests that only look at it."""
+    """Return the training of a controller, which is shared by all tests that only read it."""
     controller, folder, logged, progressed = build(name), tmp_path_factory.mktemp(name), [], []
     results = controller.train(
         vector(Identity),
@@ -90,7 +91,7 @@ def test_what_a_controller_observes_is_declared():
 
 @pytest.mark.nightly
 def test_without_a_stop_action_it_learns_and_acts_all_the_same(name, tmp_path):
-    """The toy fails for an action that is not there, NO-OP among them."""
+    """The environment raises an error for each invalid action, and NO-OP is invalid here."""
     controller = build(name, Stopless)
     controller.train(vector(Stopless), 0, tmp_path)
     observation = observations(Stopless)
@@ -137,12 +138,12 @@ def test_training_ends_with_a_typed_reason_and_reports_on_its_way(whole):
     assert progressed[-1][0] == progressed[-1][1]
     names = {name for _, scalars in logged for name in scalars}
     assert names >= BOARDS["train-controller"].first.keys()
-    assert all(tag_of("train-controller", name) for name in names)  # none is refused
+    assert all(tag_of("train-controller", name) for name in names)  # Each name belongs to a declared curve.
 
 
 @pytest.mark.parametrize("name", ["random", "planner", "cma-es", *slow("ppo")], indirect=True)
 def test_the_same_seed_gives_the_same_bytes_and_another_seed_does_not(name, whole, tmp_path):
-    """The kill test holds the first for those that learn in steps."""
+    """Check both claims; for controllers that learn in steps, the kill test already checks the first."""
     if name not in LEARNT_IN_STEPS:
         build(name).train(vector(Identity), 0, tmp_path / "same")
         assert saved(tmp_path / "same") == saved(whole.folder)
@@ -171,7 +172,8 @@ def test_a_killed_training_goes_on_to_the_same_bytes(name, whole, tmp_path):
     resumed = build(name).train(vector(Identity), 0, tmp_path / "killed")
     assert saved(tmp_path / "killed") == saved(whole.folder)
     assert resumed == whole.results
-    assert build(name).train(vector(Identity), 0, tmp_path / "killed") == whole.results  # nothing is left to do
+    # The training is already complete.
+    assert build(name).train(vector(Identity), 0, tmp_path / "killed") == whole.results
 
 
 def test_a_training_with_other_options_or_another_seed_is_not_continued(name, whole):

@@ -8,7 +8,7 @@ from tests.toys.latent import Identity, Sacrifice, make, vector
 
 
 class Fixed:
-    """Plays a list of actions in order, one list for each episode; remembers whether it was asked greedily."""
+    """A controller that plays a list of actions for each episode and records whether its actions were to be greedy."""
 
     def __init__(self, *episodes):
         self.episodes, self.greedy = [list(episode) for episode in episodes], []
@@ -34,7 +34,8 @@ def test_a_rollout_keeps_actions_rewards_and_every_info():
 
 def test_the_best_of_several_is_the_cheapest_state_ever_visited():
     best = best_of([controller := Fixed(LOSE, QUIT, WIN, WIN)], Sacrifice(), samples=3, seed=0)
-    assert (best.index, best.prefix, best.cost, best.actions) == (2, 2, 8.0, WIN)  # the earlier of two equal ones
+    # The earlier of two equal results wins.
+    assert (best.index, best.prefix, best.cost, best.actions) == (2, 2, 8.0, WIN)
     assert [len(t.actions) for t in best.trajectories] == [2, 1, 2, 2]
     assert controller.greedy == [True, True, False, False, False, False, False]
 
@@ -58,7 +59,7 @@ def test_the_same_seed_repeats_all_trajectories():
 
 
 def test_play_counts_each_copy_to_its_first_end_only():
-    """Copy 0 quits at once and plays on in its next episode, which counts no more; copy 2 ends one step later."""
+    """Copy 0 ends at once and plays on in a second episode, which does not count; copy 2 ends one step later."""
     script = iter([[(3, 0), (0, 0), (1, 0)], [(1, 0), (3, 0), (2, 0)], [(2, 0), (0, 0), (0, 0)]])
     returns, lengths = play(vector(Sacrifice)(3), lambda observation: np.array(next(script)), 0, 10)
     np.testing.assert_allclose(returns, [0.0, 0.2, 2.0])

@@ -1,4 +1,4 @@
-"""The masked distribution is one distribution: everything it says agrees with its enumeration."""
+"""Test the masked distribution: probabilities, entropy, mode and samples agree with an enumeration of all actions."""
 
 import itertools
 
@@ -13,14 +13,14 @@ B, X, L = 3, 5, 4  # X = N + 1
 
 
 def random_counts(rng):
-    """Row 0 allows only NO-OP; all locations and none of a rule occur."""
+    """Return random counts: row 0 allows NO-OP alone, and rules with all and with no locations occur."""
     counts = rng.integers(0, L + 1, (B, X)).astype(np.int32)
     counts[0], counts[1, :2], counts[:, -1] = 0, (0, L), 1
     return counts
 
 
 def two_stage(rng, scale=1.0):
-    """A distribution whose location logits depend on the rule, and its valid pairs bool [B, X, L]."""
+    """Return a distribution whose location logits depend on the rule, and its valid pairs, bool [B, X, L]."""
     counts = random_counts(rng)
     rule_logits = (scale * rng.standard_normal((B, X))).astype(np.float32)
     table = tf.constant(scale * rng.standard_normal((X, L)), tf.float32)
@@ -33,7 +33,7 @@ def two_stage(rng, scale=1.0):
 
 
 def enumerate_pairs(distribution):
-    """Joint log-probabilities and entropy estimates, each [B, X, L]."""
+    """Return joint log-probabilities and entropy estimates, each [B, X, L]."""
     pairs = [
         distribution.log_prob_and_entropy(tf.tile(tf.constant([[x, k]]), [B, 1]))
         for x, k in itertools.product(range(X), range(L))
@@ -80,7 +80,8 @@ def test_mode_is_the_best_valid_rule_and_then_its_best_valid_location():
 
 
 def test_a_count_gives_the_distribution_that_a_mask_of_its_locations_gives():
-    """Bit for bit, and so the same samples."""
+    """A count and a mask of the same locations give equal log-probabilities, bit for bit, and therefore equal
+    samples."""
     distribution, valid = two_stage(np.random.default_rng(4))
     xfer_id = tf.constant([X - 1, 1, 1])
     counted, row = distribution.locations(xfer_id), valid[np.arange(B), xfer_id]
@@ -98,7 +99,7 @@ def test_the_same_seeds_give_the_same_sample():
 
 @pytest.mark.parametrize("worst", [LIMIT, np.inf, *slow(1e9, 3e38)])
 def test_extreme_logits_never_give_a_masked_action(worst):
-    """Every valid logit is as low as can be, every masked one as high."""
+    """Every valid logit has the lowest and every masked logit the highest value."""
     counts = np.array([[0, 1, 0, 1, 1]] * B, np.int32)
     rule_logits = np.where([1, 0, 1, 0, 0], worst, -worst).astype(np.float32)
     location_logits = np.where([0, 1, 1, 1], worst, -worst).astype(np.float32)
@@ -112,7 +113,7 @@ def test_extreme_logits_never_give_a_masked_action(worst):
     samples = [distribution.sample(tf.constant(rng.integers(2**31, size=(2, 2)))).numpy() for _ in range(50)]
     seen = {tuple(action) for actions in [distribution.mode().numpy(), *samples] for action in actions.tolist()}
     assert seen <= allowed
-    assert len(seen) == 3  # the three equal logits are all drawn
+    assert len(seen) == 3  # All three equal logits are drawn.
     log_prob, entropy = distribution.log_prob_and_entropy(tf.constant([[1, 0]] * B))
     np.testing.assert_allclose(log_prob, -np.log(3), rtol=1e-5)
     np.testing.assert_allclose(entropy, np.log(3), rtol=1e-5)

@@ -23,12 +23,12 @@ from worldmodel.dream import DreamVectorEnv
 from worldmodel.latent_env import LatentEnv
 
 LONG = 200  # steps
-REWRITES = at_night(400, 150)  # steps of a search in a dream
+REWRITES = at_night(400, 150)  # Steps of a search in a dream.
 
 
 @pytest.fixture(scope="module")
 def toy():
-    """(model, task) of signs and products, all of which it knows."""
+    """Return (model, task) of the toy with signs and products; the model knows all of its rewrites."""
     task = task_of(signs_and_products(), SIGNS_AND_PRODUCTS)
     return fitted(random_episodes(task, 60, 10), task), task
 
@@ -79,7 +79,7 @@ def test_what_a_sequence_can_do_without_is_left_out_and_it_ends_no_costlier(toy,
 
 
 def test_a_detour_and_its_way_back_are_both_left_out_wherever_they_are(toy):
-    """Two products instead of one, a gain elsewhere, and one product again: the gain is what stays."""
+    """The actions make a detour and undo it after a gain elsewhere; only the gain remains."""
     model, task = toy
     start = model.searchable(task.initial, 0.25)
     names = [rule.name for rule in task.rules]
@@ -99,7 +99,7 @@ def test_a_detour_and_its_way_back_are_both_left_out_wherever_they_are(toy):
 
 
 def test_a_loss_that_a_gain_needs_stays():
-    """Not a sound pair of rules, which is none of a planner's business."""
+    """The two rules do not preserve values, which does not matter to a planner."""
     rules = """
 double: a loss
   Abs(x) => Neg(Neg(Abs(x)))
@@ -137,7 +137,8 @@ def test_sampled_episodes_leave_the_plan_and_end(toy, tmp_path):
 
 
 def test_the_same_seed_gives_the_same_plan_whatever_the_world_was_used_for(toy, tmp_path):
-    """A world keeps what dreams did in it; another folder is another training."""
+    """The model keeps the nodes and matches that dreams have met. A plan does not depend on them, and a new folder
+    starts anew."""
     _, task = toy
     fresh = fitted(random_episodes(task, 60, 10), task)
     planned((fresh, task), tmp_path / "a", seed=3)
@@ -161,7 +162,7 @@ def test_a_half_written_folder_is_planned_anew(toy, tmp_path):
 
 @pytest.mark.parametrize("last", [30, REWRITES * 3 // 4])
 def test_an_interrupted_search_is_no_plan(toy, tmp_path, last):
-    """Neither beam search, nor annealing after it; what asked for the plan is interrupted, and nothing is saved."""
+    """Interrupt beam search or the annealing after it: the planner raises KeyboardInterrupt and saves nothing."""
 
     def interrupt(done, total):
         if done == last:
@@ -181,7 +182,8 @@ def test_a_tiny_limit_works(toy, tmp_path, steps, annealing):
 
 @pytest.mark.nightly
 def test_the_options_of_the_searches_decide_what_is_tried(toy, tmp_path):
-    """All of the steps for beam search: one chain of one rewrite tries less than the default before it has enough."""
+    """All steps go to beam search. With one chain of one rewrite the search ends after fewer steps than with the
+    defaults."""
     wide = planned(toy, tmp_path / "wide", steps=5000, annealing=0.0)[1]
     one = BeamOptions(width=1, depth=1)
     narrow = planned(toy, tmp_path / "narrow", steps=5000, annealing=0.0, beam_search=one)[1]
@@ -226,7 +228,8 @@ def test_by_samples_it_learns_to_lose_first(tmp_path):
 
 
 def test_samples_around_the_plan_improve_it(tmp_path):
-    """One fixed order of eleven right choices among four: random episodes hardly ever get beyond the third."""
+    """One fixed order of eleven choices, each among four rules, is right; random episodes rarely get beyond the third
+    choice."""
     few, many = (
         make(Planner, PlannerConfig(steps=steps), Identity).train(vector(Lock), 0, tmp_path / str(steps))
         for steps in (64, 20_000)
@@ -235,7 +238,7 @@ def test_samples_around_the_plan_improve_it(tmp_path):
 
 
 class Lock(Identity):
-    """The right rules are the same in every episode; a wrong one ends it."""
+    """An environment whose right rules are the same in every episode; a wrong rule ends the episode."""
 
     STEPS = 11
 

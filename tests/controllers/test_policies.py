@@ -1,4 +1,4 @@
-"""The policy of match classes, against an enumeration of the matches."""
+"""Test the policy over match classes against an enumeration of the matches."""
 
 import numpy as np
 import pytest
@@ -25,14 +25,14 @@ def observations(n: int = 300):
 
 
 def first_match(row: np.ndarray, match_class: int) -> tuple[int, int]:
-    """(xfer_id, location) of the class's first match, where a rule's matches are listed class by class."""
+    """Return (xfer_id, location) of the first match of a class, where a rule's matches are listed class by class."""
     listed = [k for k in np.repeat(np.arange(len(row)), row) if MATCH_CLASSES[k] == MATCH_CLASSES[match_class]]
     return int(MATCH_CLASSES[match_class]), listed.index(match_class)
 
 
 @pytest.mark.parametrize("usual_rewards", [USUAL_REWARDS, -USUAL_REWARDS, 1e4 * USUAL_REWARDS, np.zeros(6)])
 def test_untrained_it_is_greedy_by_usual_reward(usual_rewards):
-    """Where nothing gains, it stops."""
+    """The untrained policy picks the class of highest median reward, and NO-OP where no class has a positive one."""
     seen, ends = observations(), 0
     actions = controller(usual_rewards).act(seen)
     for row, action in zip(seen["class_counts"], actions.tolist(), strict=True):

@@ -14,7 +14,8 @@ SMALL = {
 
 
 def test_it_learns_the_identity_task(tmp_path):
-    """Of at most 8, random actions get 1. Episodes begin differently here, so none of them is imitated."""
+    """PPO gets more than 6 of at most 8, and random actions get 1. All episodes start differently, so none is
+    imitated."""
     config = PPOConfig(
         policy="two-stage", updates=at_night(20, 10), learning_rate=1e-2, minibatches=8, imitate=0, **SMALL
     )  # fmt: skip
@@ -37,7 +38,8 @@ def test_it_learns_to_lose_first(tmp_path, policy):
 
 
 def test_gae_by_hand():
-    """γ = ½, λ = ½, V = 1 everywhere; column 0 is terminated at t = 1, column 1 truncated there with V(final) = 5.
+    """Compare with a calculation by hand: γ = ½, λ = ½, V = 1 everywhere. Column 0 is terminated at t = 1; column 1 is
+    truncated there with V(final) = 5.
 
     t = 2: δ = 3 + ½·1 - 1 = 2.5, and nothing follows.
     t = 1: δ = 2 + 0 - 1 = 1 (terminated) or 2 + ½·5 - 1 = 3.5 (truncated); neither takes anything from t = 2.
@@ -53,7 +55,7 @@ def test_gae_by_hand():
 
 
 class Counter(Toy):
-    """z counts the steps of an episode that is truncated after three."""
+    """An environment whose z counts the steps of an episode, which is truncated after three."""
 
     Z, N, L, STEPS = 1, 1, 1, 3
 
@@ -80,7 +82,7 @@ def test_a_truncated_step_is_followed_by_its_final_state_and_not_by_the_next_epi
     assert batch["terminated"].any()
     values = ppo.learner.value(np.arange(4, dtype=np.float32)[:, None], np.zeros((4, 3), np.float32)).numpy()
     going_on = ~batch["terminated"]
-    led_to = (batch["z"][..., 0] + 1).astype(int)  # the count after each step
+    led_to = (batch["z"][..., 0] + 1).astype(int)  # The count after each step.
     np.testing.assert_allclose(batch["next_values"][going_on], values[led_to[going_on]], rtol=1e-5)
 
 
@@ -97,7 +99,7 @@ def test_a_rollout_in_which_no_episode_ends_has_no_mean_return():
 @eager()
 @pytest.mark.parametrize("policy", ["match-classes", "two-stage"])
 def test_what_is_stored_gives_the_acting_log_probabilities(policy):
-    """The learner, which sees no counts but those that the choice needs, starts from a ratio of exactly one."""
+    """The learner sees only the counts that the stored choice needs, and starts from a probability ratio of one."""
     ppo = make(PPO, PPOConfig(policy=policy, updates=10, envs=16, steps=4), Identity)
     env = vector(Identity)(16)
     ppo.start(env, 0)
@@ -142,7 +144,7 @@ def test_the_running_variance_is_that_of_the_discounted_returns():
 
 
 class Explosive(Counter):
-    """After some episodes the rewards are no numbers any more, as those of a diverged world model."""
+    """An environment whose rewards become NaN after some episodes, as with a diverged world model."""
 
     episodes = 0
 

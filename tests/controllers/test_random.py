@@ -11,7 +11,7 @@ def observation(counts):
 
 
 def test_every_valid_pair_is_equally_probable():
-    """χ² with 5 degrees of freedom stays under its 99.9 % quantile (20.5)."""
+    """χ² with 5 degrees of freedom stays below its 99.9 % quantile (20.5)."""
     n, counts = 12_000, [3, 0, 2, 1]
     valid = {(0, 0), (0, 1), (0, 2), (2, 0), (2, 1), (3, 0)}
     controller = RandomController(RandomConfig(), *latent_spaces(1, 3, 4), seed=0)
@@ -22,7 +22,7 @@ def test_every_valid_pair_is_equally_probable():
 
 
 def test_a_number_is_drawn_in_the_list_of_valid_pairs():
-    """By rule, then location: what the generator draws is all that decides."""
+    """The pairs are ordered by rule, then by location, and the generator draws one index into this list."""
     counts = np.random.default_rng(0).integers(0, 5, (50, 4))
     counts[:, -1] = 1
     pairs = [[(xfer_id, location) for xfer_id in range(4) for location in range(row[xfer_id])] for row in counts]

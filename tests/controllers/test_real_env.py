@@ -27,7 +27,7 @@ UPDATES = PPOConfig(updates=4, envs=4, steps=8, minibatches=2, hidden=16, evalua
 
 
 class Counting(Identity):
-    """Counts what is really played, in all copies."""
+    """The identity task, which counts the steps of all its copies."""
 
     steps = 0
 
@@ -37,7 +37,7 @@ class Counting(Identity):
 
 
 def trained(folder, limit, config=CONFIG, progress=None, kind=CMAES):
-    """(what the training reports, the controller, the steps that were really played)."""
+    """Return (the results of the training, the controller, the number of steps that were really played)."""
     Counting.steps, controller = 0, make(kind, config, Counting)
     return train_for_real(controller, Counting, limit, 0, folder, progress=progress), controller, Counting.steps
 
@@ -58,7 +58,7 @@ def test_the_limit_is_never_exceeded_and_what_was_learnt_before_counts(tmp_path)
     assert 0 < results["iterations"] < CONFIG.generations
     shorter, before, _ = trained(tmp_path / "shorter", 100_000, replace(CONFIG, generations=results["iterations"]))
     np.testing.assert_array_equal(before.history, controller.history)
-    assert trained(tmp_path / "limited", limit)[0] == results  # nothing is left of the budget
+    assert trained(tmp_path / "limited", limit)[0] == results  # No budget is left.
 
 
 @pytest.mark.nightly
@@ -93,8 +93,8 @@ def test_it_is_refused_before_anything_is_played_where_that_is_known(kind, confi
 
 @pytest.mark.nightly
 def test_what_ppo_was_before_it_learnt_is_kept_and_is_no_result(tmp_path):
-    """Evaluations come on top of what its updates take."""
-    for _ in range(2):  # the second time its first checkpoint is there
+    """The evaluations come on top of the interactions of the updates."""
+    for _ in range(2):  # The second run finds the first checkpoint.
         with pytest.raises(RLFlowError, match="64 interactions do not last until the first checkpoint of ppo"):
             trained(tmp_path, 64, UPDATES, kind=PPO)
         assert (tmp_path / "controller.json").exists()
@@ -104,7 +104,7 @@ def test_what_ppo_was_before_it_learnt_is_kept_and_is_no_result(tmp_path):
 
 
 def test_sampled_plans_are_kept_at_the_limit_and_a_kill_changes_nothing(tmp_path):
-    """A batch of 64 samples takes 64 interactions a step, 512 in all at most."""
+    """A batch of 64 samples takes 64 interactions a step, at most 512 in all."""
     config = PlannerConfig(steps=10_000)
     results, planner, steps = trained(tmp_path / "whole", 1800, config, kind=Planner)
     assert (results["stop_reason"], results["detail"]) == (StopReason.BUDGET, "1800 interactions")
@@ -132,7 +132,8 @@ def test_a_lower_limit_leaves_what_random_play_measured(tmp_path):
 
 
 def test_it_is_the_real_graph_that_is_played(tmp_path):
-    """Random play through a world model that knows nothing: what is dreamt cannot be what is rewarded."""
+    """Train random play through a world model that knows nothing, so that the rewards can only come from the real
+    graph."""
     task, played = tiny_task(), []
 
     class Spied(GraphRewriteEnv):
@@ -155,7 +156,8 @@ class WandererConfig(RandomConfig):
 
 
 class Wanderer(Learner):
-    """Plays `dreams` random episodes, with a checkpoint after every second one; all that it knows is how many."""
+    """A learner that plays `dreams` random episodes, with a checkpoint after every second one; its state is their
+    number."""
 
     name, Config = "wanderer", WandererConfig
 
@@ -186,7 +188,7 @@ class Wanderer(Learner):
 
 
 def measured(folder, seconds, progress=None, database=None):
-    """(results of a training that is charged for its measurements, a quarter of a second each; what was measured)."""
+    """Return (results, measured graphs) of a training that is charged a quarter of a second for each measurement."""
     reward, probe = planted_reward(database or folder, every=2)
     measurements = Measurements(folder / "measurements.json", seconds)
     env = ChargedEnv(GraphRewriteEnv(tiny_task(), reward, 5), measurements)
@@ -203,9 +205,9 @@ def test_an_agent_stops_at_its_measurement_seconds_whoever_measured_before(tmp_p
     limit = results["seconds"] - 5 * SECONDS
     stopped, _ = measured(tmp_path / "second", limit)
     assert stopped["detail"] == f"{limit:g} seconds of measurement" and 0 < stopped["iterations"] < 8
-    assert stopped["seconds"] == limit + SECONDS  # the one that exceeds it is the last
+    assert stopped["seconds"] == limit + SECONDS  # The measurement that exceeds the limit is the last one.
     again, asked = measured(tmp_path / "third", limit, database=tmp_path / "first")
-    assert again == stopped and not asked  # all of it stood in the database
+    assert again == stopped and not asked  # All measurements come from the database.
     with pytest.raises(RLFlowError, match="do not last until the first checkpoint.*controller.measurement_seconds"):
         measured(tmp_path / "fourth", 0.1)
 
@@ -224,4 +226,4 @@ def test_a_kill_changes_nothing_of_when_the_seconds_are_used_up(last, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         measured(tmp_path / "killed", limit, kill)
     assert measured(tmp_path / "killed", limit)[0] == expected
-    assert measured(tmp_path / "killed", limit)[0] == expected  # nothing is left
+    assert measured(tmp_path / "killed", limit)[0] == expected  # No budget is left.

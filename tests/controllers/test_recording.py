@@ -18,7 +18,7 @@ STEPS = 6
 
 
 class Backwards:
-    """A world model that knows nothing, and numbers the locations of a rule from the last to the first."""
+    """A world model that knows nothing and numbers the locations of a rule from the last to the first."""
 
     latent, hidden = 1, 1
 
@@ -45,7 +45,7 @@ class BackwardsObserver:
 
 
 class Script:
-    """Plays given actions; NO-OP when they are used up."""
+    """A controller that plays given actions, and then NO-OP."""
 
     def __init__(self, actions, no_op):
         self.actions, self.no_op = list(actions), no_op
@@ -72,7 +72,7 @@ def same(one, other) -> None:
 
 
 def test_a_recorded_episode_is_the_one_that_random_play_gives_for_the_same_actions(task):
-    """The controller counts locations backwards; the episode counts them as the environment does."""
+    """The controller counts locations backwards, and the recorded episode counts them as the environment does."""
     episode = play_random(task, relative, STEPS, np.random.default_rng(1))
     counts = episode.counts[:-1]
     script = [(x, k if x == task.no_op else counts[t, x] - 1 - k) for t, (x, k) in enumerate(episode.actions)]
@@ -87,7 +87,7 @@ def test_no_op_ends_an_episode(task):
 
 
 def test_an_invalid_action_is_no_step_of_the_episode(task):
-    """The environment punishes it and stays as it is; the episode goes on without it."""
+    """The environment punishes the invalid action and keeps its state; the recorded episode leaves the action out."""
     first = np.flatnonzero(task.initial.counts)[0]
     script = [(np.flatnonzero(task.initial.counts == 0)[0], 0), (first, task.initial.counts[first] - 1)]
     result = next(recorded(Script(script, task.no_op), environment(task), Backwards(task), 0))
@@ -111,7 +111,7 @@ def test_a_seed_gives_the_same_episodes_again_and_each_of_them_is_another(task):
 
 
 def test_the_best_of_several_leads_to_its_cost_on_the_real_graph_however_the_model_numbers(task):
-    """What is delivered is made anew from these actions."""
+    """Replay the actions of the best sample on the real graph, as the delivery of a result does."""
     model = Backwards(task)
     controller = RandomController(RandomConfig(), spaces.observation_space(model), spaces.action_space(model.spec))
     best = best_of([controller], LatentEnv(environment(task), model), samples=20, seed=3)

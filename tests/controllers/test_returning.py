@@ -1,6 +1,5 @@
-"""Where a state can be restored, going again where the greedy episode went costs no interaction; and what is learnt of
-it counts once.
-"""
+"""Test exploration that returns to states of the greedy episode. If the environment can restore a state, the copied
+steps cost no interaction, and the data of these steps count once in what is learnt."""
 
 from collections import Counter
 from dataclasses import replace
@@ -30,11 +29,12 @@ STEPS, PLAN = 20, 12
 
 
 class Faithful:
-    """Plays a plan, drawn once, for its first steps; sampled, it leaves it somewhere for good."""
+    """A controller that plays the first steps of a fixed plan. A sampled episode leaves the plan at some step for
+    good."""
 
     def __init__(self, task, steps: int = PLAN, leaves: float = 0.1):
         episode = play_novel(task, relative, (), steps, np.random.default_rng(5))
-        self.plan = [  # Backwards numbers locations from the last to the first
+        self.plan = [  # `Backwards` numbers locations from the last to the first.
             (x, episode.counts[t, x] - 1 - k) for t, (x, k) in enumerate(episode.actions.tolist())
         ]
         self.no_op, self.leaves, self.left = task.no_op, leaves, False
@@ -66,7 +66,7 @@ def task():
 
 @pytest.fixture
 def carried_out(monkeypatch):
-    """Every match that is rewritten on a real graph."""
+    """Return a list to which each match is added that is rewritten on a real graph."""
     result, follow = [], RewriteState.follow
 
     def counted(self, match):
@@ -92,7 +92,7 @@ def replayed(task, episode):
 @pytest.mark.parametrize("restores", [True, *slow(False)])
 def test_what_is_counted_is_what_is_carried_out(task, tmp_path, carried_out, restores):
     actor = player(task, restores)
-    carried_out.clear()  # drawing the plan
+    carried_out.clear()  # Forget the rewrites that drew the plan.
     episodes = play_iteration(actor, tmp_path, 400, 24, (3, 2))
     stops = sum(int((episode.actions[:, 0] == task.no_op).sum()) for episode in episodes)
     assert sum(episode.interactions for episode in episodes) == len(carried_out) + stops <= 400
@@ -112,7 +112,8 @@ def test_an_episode_is_whole_whether_its_first_steps_were_copied_or_not(task, tm
         assert np.array_equal(episode.actions[: episode.copied], episodes[0].actions[: episode.copied])
     partial = [e for e in episodes[1:] if 0 < e.copied < min(len(e), PLAN)]
     leaves = [e for e in partial if np.array_equal(e.actions[e.copied], episodes[0].actions[e.copied])]
-    assert len(leaves) < len(episodes) / 4  # it explores from there, and seldom goes on as the greedy one did
+    # After its copied steps an episode explores and seldom repeats the action of the greedy episode.
+    assert len(leaves) < len(episodes) / 4
 
 
 def test_where_nothing_can_be_restored_the_same_is_walked(task):
@@ -148,11 +149,11 @@ def test_after_a_restart_the_way_is_known_again(task, carried_out):
 
 
 def test_who_has_left_a_way_is_not_put_back_on_it(task, carried_out):
-    """The same action elsewhere is another step."""
+    """The same action in another state is another step."""
     env = GraphRewriteEnv(task, relative, STEPS)
     recorder = Recorder(env)
     way, states = [], [task.initial]
-    for _ in range(3):  # the last location of the first rule that has two
+    for _ in range(3):  # The last location of the first rule that has two.
         xfer_id = int(np.flatnonzero(states[-1].counts > 1)[0])
         way.append((xfer_id, 1))
         states.append(states[-1].apply(*way[-1]))
@@ -229,7 +230,7 @@ def test_a_step_that_was_played_once_counts_once(task, played):
 
 
 class Far(AnalyticCost):
-    """An operator costs more by each sum two edges behind it, so that its next neighbours are not enough to know it."""
+    """A cost model with reach 2: an operator costs more for each sum two edges behind it."""
 
     reach, passes = 2, None
 
@@ -243,7 +244,7 @@ class Far(AnalyticCost):
 
 
 def averages(model) -> tuple[np.ndarray, ...]:
-    """Runtimes of nodes, single and by their neighbourhoods; z of nodes; usual rewards of match classes."""
+    """Return the runtimes of nodes, the runtimes by neighbourhood, z of nodes and the median class rewards."""
     of_nodes = [list(of.values()) for at_size in model.costs.nodes.values() for of in at_size.known.values()]
     around = np.concatenate([means.mean for means in model.costs.neighbourhoods])
     return np.concatenate(of_nodes), around, model.latents.rows, model.usual_rewards

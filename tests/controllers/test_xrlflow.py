@@ -1,4 +1,4 @@
-"""X-RLflow's agent: what its network may not depend on, that it learns, and that a kill changes nothing."""
+"""Test X-RLflow's agent: the invariances of its network, that it learns, and that a kill does not change the result."""
 
 from dataclasses import replace
 from functools import cache
@@ -37,7 +37,8 @@ def network(layers: int = 3, head: str = "each") -> Network:
 
 
 def judged(observations, **options) -> tuple[np.ndarray, np.ndarray]:
-    """(log probabilities [B, candidates], values [B]) of a network whose policy head says something of all."""
+    """Return (log probabilities [B, candidates], values [B]) of a network with a random last layer in its policy
+    head."""
     of = network(**options)
     of.policy_head.last.w.assign(0.1 * np.random.default_rng(5).standard_normal(of.policy_head.last.w.shape))
     distribution, values = of(joined(observations))
@@ -45,7 +46,7 @@ def judged(observations, **options) -> tuple[np.ndarray, np.ndarray]:
 
 
 def walked(env: CandidateEnv, steps: int, seed: int) -> list[dict]:
-    """The observations of a walk, on which no episode ends."""
+    """Return the observations of a random walk on which no episode ends."""
     rng, observations = np.random.default_rng(seed), [env.reset()[0]]
     for _ in range(steps):
         actions = observations[-1]["actions"]
@@ -58,23 +59,23 @@ def walked(env: CandidateEnv, steps: int, seed: int) -> list[dict]:
 
 @pytest.mark.parametrize("name", ["tiny_resnet18", *slow("tiny_vit_base_fused", "tiny_inception_v3", "tiny_bert_base")])
 def test_the_local_encoding_is_the_encoding_of_the_whole_candidate_graphs(name):
-    """Each candidate rewritten and shown from end to end, against its patch. A patch of a shorter reach is not enough.
-    """
+    """The encoding of the patch of each successor graph equals the encoding of the whole successor graph. A patch of a
+    shorter reach gives another encoding."""
     local, whole, short = (walked(environment(name, reach), 3, seed=1) for reach in (3, None, 1))
     for one, other, less in zip(local, whole, short, strict=True):
         encodings = [network().encoded(joined([observation])) for observation in (one, other, less)]
         for mine, theirs in zip(encodings[0], encodings[1], strict=True):
             np.testing.assert_allclose(mine, theirs, rtol=0, atol=1e-5)
         assert np.abs(encodings[2][1] - encodings[1][1]).max() > 1e-3
-        assert not encodings[0][1][0].numpy().any() and encodings[0][0].numpy().any()  # NO-OP changes nothing
+        assert not encodings[0][1][0].numpy().any() and encodings[0][0].numpy().any()  # NO-OP changes nothing.
         assert len(one["ops"]) < len(other["ops"])
         for mine, theirs in zip(judged([one]), judged([other]), strict=True):
             np.testing.assert_allclose(mine, theirs, rtol=0, atol=1e-5)
 
 
 def permuted(observation: dict, order: np.ndarray) -> dict:
-    """The same with the candidates in another order, their rows too."""
-    new = np.argsort(order)  # candidate → its number
+    """Return the same observation with the successor graphs, and their rows, in another order."""
+    new = np.argsort(order)  # Old number of a successor graph → new number.
     owners = new[observation["owners"]].astype(np.int32)
     rows = np.argsort(owners, kind="stable")
     row = np.argsort(rows).astype(np.int32)
@@ -92,9 +93,10 @@ def test_the_head_scores_candidates_whatever_their_order():
     before, after = judged([observation]), judged([permuted(observation, order)])
     np.testing.assert_allclose(after[0][0], before[0][0][order], atol=1e-5)
     np.testing.assert_allclose(after[1], before[1], atol=1e-5)
-    assert len(set(np.round(before[0][0], 4))) > 5  # it tells candidates apart
+    assert len(set(np.round(before[0][0], 4))) > 5  # The network tells successor graphs apart.
     flattened = [judged([o], head="flattened")[1] for o in (observation, permuted(observation, order))]
-    assert np.abs(flattened[0] - flattened[1]).max() > 1e-3  # which the paper's head does not survive
+    # The paper's head depends on the order of the successor graphs.
+    assert np.abs(flattened[0] - flattened[1]).max() > 1e-3
 
 
 @pytest.mark.parametrize("head", ["each", "flattened"])
@@ -122,7 +124,7 @@ def test_the_flattened_head_chooses_no_op_or_one_of_the_first_candidates():
 def test_where_nothing_is_left_to_rewrite_only_no_op_is():
     last = CandidateEnv(GraphRewriteEnv(tiny_task(rules=("attention",))), 3).reset()[0]
     assert len(last["actions"]) == 1 and not len(last["replaced"])
-    bare = last | {key: last[key][:0] for key in ("ops", "nodes", "senders", "receivers", "owners")}  # no node is left
+    bare = last | {key: last[key][:0] for key in ("ops", "nodes", "senders", "receivers", "owners")}  # No node is left.
     for observation in (last, bare):
         log_probs, values = judged([observation])
         np.testing.assert_array_equal(log_probs, [[0.0]])
@@ -134,7 +136,7 @@ def test_where_nothing_is_left_to_rewrite_only_no_op_is():
 
 @pytest.mark.parametrize("name", ["tiny_squeezenet1_1", *slow("tiny_resnet18", "tiny_bert_base")])
 def test_an_agent_that_is_shown_gains_begins_as_greedy_descent(name):
-    """Until nothing gains any more; without being shown them it is far from that."""
+    """An untrained agent that sees gains plays greedy descent to its end; without gains it does much worse."""
     gained = {}
     for gains in (True, False):
         env = CandidateEnv(GraphRewriteEnv(tiny_task(name), relative, 60), SMALL.layers, gains)
@@ -176,7 +178,7 @@ def shown(name: str) -> CandidateEnv:
 
 @pytest.mark.nightly
 def test_who_imitates_does_what_beam_search_did_and_greedy_descent_does_not(tmp_path):
-    """And it says how many rewrites that took, which are counted as its own."""
+    """The agent reports the rewrites of the demonstrations as its own interactions."""
     initial = tiny_task("tiny_squeezenet1_1").initial
     descent = greedy(initial, 60).state.objective
     searched, interactions = demonstrations(shown("tiny_squeezenet1_1"), 0)
@@ -186,7 +188,7 @@ def test_who_imitates_does_what_beam_search_did_and_greedy_descent_does_not(tmp_
     best = np.cumsum([step.reward for step in steps]).max()
     assert best > 100 * (1 - descent / initial.objective) + 1
     chosen = [agent.clone(joined([one.observation]), np.array([one.choice], np.int32)) for one in searched]
-    assert np.mean(chosen) > 0.7  # some candidates are alike
+    assert np.mean(chosen) > 0.7  # Some successor graphs are alike.
     assert results["env_steps"] == interactions + len(steps) and results["iterations"] == 0
 
 
@@ -203,7 +205,8 @@ def test_imitation_is_not_repeated_and_a_kill_after_it_changes_nothing(tmp_path,
 
 
 def test_nobody_is_shown_to_stop_while_something_gains(monkeypatch):
-    """A search that ends by itself is shown to stop, at night."""
+    """A search that is cut off gives no demonstration of stopping. A search that ends by itself does (tested at
+    night)."""
     if at_night(True, False):
         assert demonstrations(shown("tiny_squeezenet1_1"), 0)[0][-1].choice == 0
     monkeypatch.setattr(agents, "SEARCH_INTERACTIONS", 3)
@@ -239,7 +242,8 @@ def test_an_interrupted_search_is_not_imitated(tmp_path, monkeypatch):
 
 @pytest.mark.nightly
 def test_beside_what_learnt_from_gains_plays_what_it_was_before(tmp_path):
-    """Another, that did not learn; without gains nobody knows anything before it learns, and the agent plays alone."""
+    """The untrained agent is a second player if gains are shown. Without gains an untrained agent knows nothing, so the
+    trained one plays alone."""
     agent = XRLflow(replace(SMALL, imitate=2, updates=0, gains=True))
     begun = agent.arrays()
     train_for_real(agent, lambda: CandidateEnv(environment().env, SMALL.layers, gains=True), 10**6, 0, tmp_path)
@@ -273,7 +277,8 @@ def test_actions_are_candidates_and_a_function_of_the_generator():
 
 
 def test_advantages_are_what_came_after_less_what_was_expected():
-    """With γ = λ = 1; where an episode was cut, what the last state is worth counts too, where it ended it does not."""
+    """A truncated episode adds the value of its last state to the advantages, and a terminated one does not (γ = λ =
+    1)."""
     agent = XRLflow(replace(SMALL, gamma=1.0, gae_lambda=1.0))
     agent.scale = lambda rewards, ended: rewards
     agent.scale.start = lambda envs: None
@@ -287,7 +292,7 @@ def test_advantages_are_what_came_after_less_what_was_expected():
 
 
 def trained(folder, config=SMALL, progress=None):
-    """(the results, what was logged)."""
+    """Return (results, logged curves) of a training."""
     logged = []
     log = lambda step, scalars: logged.append((step, scalars))  # noqa: E731
     results = train_for_real(XRLflow(config), environment, 1000, 0, folder, log, progress)
@@ -296,7 +301,7 @@ def trained(folder, config=SMALL, progress=None):
 
 @pytest.mark.nightly
 def test_a_killed_training_ends_with_the_same_bytes(tmp_path):
-    """And every curve that it logs has a meaning."""
+    """A killed training ends with the same bytes, and each logged curve is declared."""
     whole, logged = trained(tmp_path / "whole")
     assert whole["stop_reason"] == StopReason.BUDGET and whole["iterations"] == 2
     assert logged[-1][0] == whole["env_steps"] > 0
@@ -321,7 +326,7 @@ MODELS = ("tiny_resnet18", "tiny_bert_base")
 
 @pytest.mark.nightly
 def test_of_several_models_each_has_its_turn_and_the_greedy_return_is_the_mean(tmp_path):
-    """And a kill changes nothing."""
+    """The models take turns, and a kill does not change the result."""
     first = [environment(name).reset()[0]["ops"] for name in MODELS]
     played = []
 
@@ -336,7 +341,7 @@ def test_of_several_models_each_has_its_turn_and_the_greedy_return_is_the_mean(t
 
     agent = XRLflow(replace(SMALL, episodes=3))
     agent.train(several, 0, tmp_path / "whole")
-    # both greedy, before anything is learnt; three sampled, both greedy; and once more
+    # Both models greedily before the first update, then three samples, both greedily, and the same once more.
     assert played == [[0], [1], [0], [1], [0], [0], [1], [1], [0], [1], [0], [1]]
     returns = [sum(step.reward for step in agent.play(environment(name), None, 0)[0]) for name in MODELS]
     assert np.isclose(agent.evaluate(several())["return"], np.mean(returns)) and returns[0] != returns[1]
@@ -351,7 +356,8 @@ def test_of_several_models_each_has_its_turn_and_the_greedy_return_is_the_mean(t
 
 @pytest.mark.nightly
 def test_an_update_ends_with_the_pass_in_which_the_policy_moved_too_far(tmp_path):
-    """The first pass of a single step begins where the policy is the one that played, so the second is the earliest."""
+    """The first pass starts from the policy that played, with a ratio of one, so the second pass is the earliest that
+    can end."""
     agent = XRLflow(replace(SMALL, updates=1, epochs=4, target_kl=1e-9))
     agent.train(environment, 0, tmp_path)
     assert agent.env_steps < 2 * agent.config.batch and int(agent.optimizer.step) == 2
@@ -359,12 +365,12 @@ def test_an_update_ends_with_the_pass_in_which_the_policy_moved_too_far(tmp_path
 
 @pytest.mark.nightly
 def test_it_learns_what_gains(tmp_path):
-    """From play that loses to the best that these rules can do, in 80 episodes of 4 steps."""
+    """Play loses at first and reaches the best that these rules allow, within 80 episodes of 4 steps."""
     config = XRLflowConfig(updates=10, episodes=8, layers=1, width=32, learning_rate=0.003, entropy_weight=0.003)
     env = CandidateEnv(GraphRewriteEnv(tiny_task(rules=("convolution", "padding")), relative, 4), config.layers)
     sampled = []
     results = XRLflow(config).train(
         lambda: env, 0, tmp_path, lambda step, scalars: sampled.append(scalars["sampled_return"])
     )
-    assert np.mean(sampled[:3]) < 0 and sampled[-1] > 10  # percent of the initial runtime
+    assert np.mean(sampled[:3]) < 0 and sampled[-1] > 10  # Percent of the initial runtime.
     assert results["best_return"] > 14.9

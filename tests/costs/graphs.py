@@ -35,7 +35,7 @@ def conv(nodes: str, out: str = "y", **names: str) -> Graph:
 
 
 def swap(before: Graph, op: str, new_op: str) -> Graph:
-    """`before` with its only `op` replaced by a `new_op` of the same inputs and type, under a new tensor."""
+    """Return `before` with its only `op` replaced by a `new_op` of the same inputs and type, with a new output."""
     old = only(before, op)
     tensor = before.next_id
     added = Node(before.next_id + 1, new_op, "", old.inputs, (tensor,), made_by_rule=True)
@@ -44,7 +44,7 @@ def swap(before: Graph, op: str, new_op: str) -> Graph:
 
 
 def check_is_local(cost: CostModel, graph: Graph) -> None:
-    """Along random rewrites, what is kept by difference is what the graph costs when it is taken anew."""
+    """Check along random rewrites that the incrementally updated cost equals the cost of the graph computed anew."""
     task, rng = Task(graph, load_rules(), cost), np.random.default_rng(0)
     for _ in range(3):
         state = task.initial

@@ -1,4 +1,4 @@
-"""Priors that are made by hand, and databases that know the speeds of their machine without measuring them."""
+"""Hand-made priors, and databases with the speeds of their machine, so that no test measures them."""
 
 import math
 from pathlib import Path
@@ -11,12 +11,13 @@ from rlflow.costs.prior import Correlation, Prior, Trees
 from rlflow.costs.profiled import OVERHEAD
 from rlflow.costs.timing import Timing
 
-SPEEDS = {"flop": 0.01, "byte": 0.05, "launch": 1000.0, "convolution": 0.02, "near": 0.01, "cached": 0.02}  # ns
+# ns for each unit, and for each launch
+SPEEDS = {"flop": 0.01, "byte": 0.05, "launch": 1000.0, "convolution": 0.02, "near": 0.01, "cached": 0.02}
 OVERHEAD_NS = 5000.0
 
 
 def leaf(value: float) -> Trees:
-    """Return an ensemble whose prediction is a number."""
+    """Return an ensemble that always predicts `value`."""
     none = np.zeros((1, 1), np.int16)
     return Trees(none, np.zeros((1, 1)), none, none, np.full((1, 1), value), 0)
 
@@ -36,7 +37,7 @@ def with_speeds(path: Path, threads: int = 1) -> TimingDatabase:
 
 
 def predicted(folder: Path, prior: Prior | None = None) -> PredictedCost:
-    """Return the predicted cost on a database in a folder, which is made if it is missing."""
+    """Return the predicted cost with the database of a folder; the database is made if it is missing."""
     path = folder / "costs.sqlite"
     if not path.exists():
         with_speeds(path)
@@ -44,7 +45,7 @@ def predicted(folder: Path, prior: Prior | None = None) -> PredictedCost:
 
 
 def timing_of(ps: float) -> Timing:
-    """Return the timing of a kernel of these picoseconds, with an interval of 1 %."""
+    """Return the timing of a kernel that takes `ps` picoseconds, with an interval of 1 %."""
     ns = ps / 1000 + OVERHEAD_NS
     return Timing(ns, 0.99 * ns, 1.01 * ns, 100)
 

@@ -1,4 +1,4 @@
-"""FLOPs against counts by hand; sums that do not depend on the path; signatures that do not depend on names."""
+"""Test the analytic cost: FLOPs equal hand counts, totals do not depend on the path, signatures not on names."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from tests.commands import printed
 from tests.costs.graphs import conv, graph, only, swap
 
 FLOPS = {
-    # 2 × outputs × channels × kernel + bias
+    # each count: 2 × outputs × channels × kernel, plus one for each bias
     "Conv": ("(float[1,4,8,8] x, float[6,4,3,3] w, float[6] b) => (float[1,6,6,6] y) {y = Conv(x, w, b)}", 216 * 73),
     "grouped Conv": ("(float[1,4,8,8] x, float[6,2,3,3] w) => (float[1,6,6,6] y) {y = Conv<group=2>(x, w)}", 216 * 36),
     "ConvTranspose": ("(float[1,4,5,5] x, float[4,3,2,2] w) => (float[1,3,6,6] y) {y = ConvTranspose(x, w)}", 2400),
@@ -55,12 +55,12 @@ def test_views_and_constant_expressions_are_free():
 def test_no_operator_is_an_error():
     unknown = graph("g (float[2] x) => (float[2] y) {t = com.microsoft.NoSuchThing(x) y = Relu(t)}")
     cost = graph_cost(AnalyticCost(), unknown)
-    assert cost.launches == 2 and cost.bytes == 0  # the shape of t is not known
+    assert cost.launches == 2 and cost.bytes == 0  # without the shape of t no bytes are counted
     named_alike = "g (float[2] x) => (float[2] y) {y = elsewhere.LSTM(x)}"
     assert graph_cost(AnalyticCost(), graph(named_alike)).flops == 2
     branch = "g (bool c, float[2] x) => (float[2] y) {y = If(c)<then_branch=a()=>(float[2] p){p=Relu(x)},"
     branch += "else_branch=b()=>(float[2] q){q=Neg(x)}>}"
-    assert graph_cost(AnalyticCost(), graph(branch)).launches == 3  # of the If and of one operator in each branch
+    assert graph_cost(AnalyticCost(), graph(branch)).launches == 3  # the If and one operator in each branch
 
 
 def test_a_total_updated_by_difference_equals_the_total_counted_anew():
@@ -107,7 +107,7 @@ def test_signatures_are_the_same_in_every_process():
 
 
 def test_peak_memory_counts_what_is_alive_at_once():
-    # x (16 bytes) lives until d; a, b and c each 16; the most at once are x, b and c, or x, c and d.
+    # x (16 bytes) lives until d; a, b and c have 16 each; at the peak x, b, c or x, c, d are alive.
     g = graph("g (float[4] x) => (float[4] d) {a = Neg(x) b = Abs(a) c = Exp(b) d = Add(c, x)}")
     assert peak_memory(g) == 48
 

@@ -1,4 +1,4 @@
-"""What a graph with symbols costs: the same as with numbers in their place; over several sizes each counts the same."""
+"""Test the costs of graphs with symbols: at one size they equal the costs with numbers; several sizes count equally."""
 
 import math
 import time
@@ -26,7 +26,7 @@ from tests.costs.graphs import model, only
 from tests.toys.timed import TimedAgain
 from tests.toys.tiny import tiny_task
 
-# Two products of which one grows with the square of the length, shape arithmetic, and a pair of transposes to remove.
+# Two products, one of them quadratic in the length; shape arithmetic; and a pair of transposes to remove.
 BODY = """g (float[batch,seq,16] x) => (float[batch,seq,seq] y)
   <int64 zero = {0}, int64 one = {1}, int64[1] axes = {0}>
   {
@@ -73,13 +73,13 @@ def test_without_symbols_the_model_is_left_alone():
 def test_over_several_sizes_the_original_costs_the_geometric_mean_and_each_size_counts_the_same():
     graphs = [bound(sizes) for sizes in SIZES]
     totals = [graph_cost(AnalyticCost(), each).runtime_ps for each in graphs]
-    assert max(totals) > 10 * min(totals)  # so that a plain mean would be that of the largest
+    assert max(totals) > 10 * min(totals)  # so that the largest size would dominate an arithmetic mean
     original = symbolic()
     cost = AtSizes(AnalyticCost(), SIZES, original)
     mean = math.exp(np.mean(np.log(totals)))
     assert graph_cost(cost, original).runtime_ps == pytest.approx(mean, rel=1e-6)
     launches = graph_cost(AnalyticCost(), graphs[0]).launches
-    assert graph_cost(cost, original).launches == launches  # the same at every size
+    assert graph_cost(cost, original).launches == launches  # the number is the same at every size
     product = only(original, "MatMul")
     shares = [
         AnalyticCost().node_cost(each, only(each, "MatMul")).runtime_ps / total
@@ -118,7 +118,7 @@ def test_a_graph_is_looked_at_once_for_every_size(monkeypatch):
 
 @pytest.fixture
 def clockwork(monkeypatch) -> list[tuple]:
-    """Instead of timings: what was asked to be timed, with the inputs that were given."""
+    """Replace timings by made-up ones; return the list of timed models with their given inputs."""
     timed = []
 
     def timing(model, threads, budget_ms, optimise=True, given=None):
@@ -161,7 +161,7 @@ def test_what_follows_from_sizes_is_given_to_what_is_timed_and_stays_an_input(tm
 
 
 def test_operators_with_computed_shapes_run_by_themselves(tmp_path):
-    """Drawn at random, a target would be [0, 1]: no Expand of 64 elements takes that."""
+    """The shape operand of an Expand must fit its input: a randomly drawn target such as [0, 1] does not."""
     cost, original = ProfiledCost(tmp_path / "costs.sqlite", budget_ms=1), symbolic()
     assert graph_cost(AtSizes(cost, SIZES[1:2], original), original).runtime_ps > 0
     assert not cost.fallbacks

@@ -1,4 +1,4 @@
-"""`run.py costs`: the timings that are kept, shown, written as a table, deleted, learned from."""
+"""Test `run.py costs`: its subcommands show, export, delete and learn from stored timings."""
 
 import csv
 import json

@@ -1,4 +1,4 @@
-"""What is charged as one kernel is what ONNX Runtime runs as one: its own optimised graph is the judge."""
+"""Test groups of operators: what is charged as one kernel is one node in ONNX Runtime's own optimised graph."""
 
 from collections import Counter
 from zlib import crc32
@@ -24,7 +24,7 @@ REORDERS = ("ReorderInput", "ReorderOutput")
 
 
 def charged(g: Graph) -> Counter:
-    """How many kernels, and how many reorders of each kind, the profiled cost would charge."""
+    """Return the number of kernels, and of reorders of each kind, that the profiled cost charges."""
     groups = Groups(g, Layout(g))
     result = Counter()
     for node in g.nodes.values():
@@ -48,7 +48,11 @@ def executed(g: Graph) -> Counter:
 
 
 def images(nodes: str, channels: int = 32) -> Graph:
-    """x and z: [1, channels, 6, 6]; w, b: a point convolution; s, v: a number a channel, as an image and a vector."""
+    """Return a graph on the images x and z, [1, channels, 6, 6], with weights for its nodes.
+
+    w and b belong to a 1 × 1 convolution, d to a depthwise one; s and v hold one number for each channel, s as an image
+    and v as a vector.
+    """
     c = channels
     shape = f"float[1,{c},6,6]"
     weights = [("w", (c, c, 1, 1)), ("b", (c,)), ("v", (c,)), ("s", (1, c, 1, 1)), ("d", (c, 1, 1, 1))]
@@ -56,14 +60,14 @@ def images(nodes: str, channels: int = 32) -> Graph:
 
 
 def sequences(nodes: str) -> Graph:
-    """x and z: [2, 4, 8]; w: [8, 8]; b, g: [8]; numbers."""
+    """Return a graph on the sequences x and z, [2, 4, 8], with weights w [8, 8], b and g [8], and scalar constants."""
     numbers = {"root": 2**0.5, "one": 1.0, "half": 0.5, "two": 2.0, "e": 1e-5, "k": 8.0}
     weights = [("w", (8, 8)), ("b", (8,)), ("g", (8,))]
     return with_weights(f"f (float[2,4,8] x, float[2,4,8] z) => (float y) {{{nodes}}}", weights, numbers)
 
 
 def padded(pads: str, channels: int) -> Graph:
-    """x: [1, 18, 6, 6], of which a Pad makes so many channels for a depthwise convolution."""
+    """Return a Pad of x [1, 18, 6, 6] that gives `channels` channels, followed by a depthwise convolution."""
     nodes = f"p = Constant<value_ints=[{pads}]>() a = Pad(x, p) y = Conv<group={channels}>(a, d)"
     return with_weights(f"g (float[1,18,6,6] x) => (float y) {{{nodes}}}", [("d", (channels, 1, 3, 3))])
 
@@ -207,7 +211,7 @@ def test_the_charged_kernels_of_the_zoo_are_those_that_run(name):
 
 @pytest.fixture
 def pseudo(tmp_path, monkeypatch):
-    """A profiled cost whose timings are drawn from their signatures, so that every context shows in the total."""
+    """Return a profiled cost whose timings follow from the signatures, so that every context changes the total."""
     timing = lambda self, name, build: Timing(*[100 + crc32(name.encode()) % 100_000] * 3, 3)  # noqa: E731
     monkeypatch.setattr(ProfiledCost, "_timing", timing)
     return ProfiledCost(tmp_path / "costs.sqlite")

@@ -1,4 +1,4 @@
-"""A kernel is read again from its signature, and described without names; equal kernels are described alike."""
+"""Test descriptions of kernels: they can be read from signatures, contain no names, and are equal for equal kernels."""
 
 import numpy as np
 import onnx
@@ -48,7 +48,7 @@ def test_a_kernel_is_read_as_it_was_written(name):
             assert [one.kind[:2] for one in read] == [graph.types[t][:2] for t in node.reads()]
             assert [one.constant for one in read] == [graph.is_constant(t) for t in node.reads()]
             assert [one.kind[:2] for one in op.outputs] == [graph.types[t][:2] for t in node.outputs if t != ABSENT]
-            if len(group) > 1:  # which operators share a tensor is part of the signature
+            if len(group) > 1:  # the signature states which operators share a tensor
                 ids = [*node.reads(), *node.outputs]
                 operands = [*read, *op.outputs]
                 assert all(

@@ -1,4 +1,4 @@
-"""What may be said about two latencies, on synthetic samples; and real measurements, whose speed is not asserted."""
+"""Test statements about two latencies on synthetic samples, and real measurements, whose speed is not asserted."""
 
 import json
 from types import SimpleNamespace
@@ -14,7 +14,7 @@ from rlflow.graph.onnx_runtime import Setup
 from tests.costs.graphs import model
 from tests.suite import slow
 
-ORDER = 0.025  # of two sessions of one file, the one that was made second can be faster by so much
+ORDER = 0.025  # largest advantage of the session that was made second, with two sessions of one file
 
 
 def samples(effect: float, sessions: int, session_noise: float, pair_noise: float, seed: int) -> list[np.ndarray]:
@@ -24,7 +24,7 @@ def samples(effect: float, sessions: int, session_noise: float, pair_noise: floa
 
 
 def stopped_early(groups: list[np.ndarray], seed: int) -> Ratio:
-    """What `measure` says of sessions with these ratios, of which it stops taking more when the interval is clear."""
+    """Return the ratio that `measure` reports for these ratios if it stops as soon as the interval is clear."""
     for end in range(SESSION_PAIR * MIN_SESSION_PAIRS, len(groups) + 1, SESSION_PAIR):
         ratio = ratio_of(groups[:end], seed)
         if ratio.is_clear:
@@ -51,7 +51,7 @@ def test_no_difference_is_invented(sessions, session_noise):
 def test_the_interval_holds_the_truth_as_often_as_it_says(session_pairs, outliers):
     held = 0
     for seed in range(500):
-        # one side's session is 18 % slower now and then, for as long as it lives
+        # now and then the session of one side is 18 % slower for its whole life
         rng = np.random.default_rng([seed, 1])
         odd = (rng.random(SESSION_PAIR * session_pairs) < outliers) * rng.choice((-1, 1), SESSION_PAIR * session_pairs)
         groups = [
@@ -70,7 +70,8 @@ def test_the_order_in_which_sessions_are_made_cancels():
 
 
 def test_session_pairs_are_the_unit_of_the_bootstrap():
-    # Two of four sessions are 10 % slower for as long as they live: many pairs must not hide that there are two session
+    # Two of four sessions are 10 % slower for their whole life. Many pairs of runs must not hide that there are only
+    # two session pairs.
     # pairs.
     groups = [np.full(1000, 1.0), np.full(1000, 1.0), np.full(1000, 1.1), np.full(1000, 1.1)]
     ratio = ratio_of(groups, 0)
@@ -119,7 +120,13 @@ def test_the_same_model_on_both_sides():
 
 
 class Planted:
-    """Instead of runs: (side, length of its input) → the seconds that a run takes, and what they took together."""
+    """A replacement of sessions and runs.
+
+    Attributes:
+        seconds: (side, length of its input) → duration of a run.
+        clock: sum of the durations of all runs.
+        sessions: number of sessions.
+    """
 
     def __init__(self):
         self.seconds: dict[tuple[str, int], float] = {}
@@ -146,7 +153,7 @@ def planted(monkeypatch) -> Planted:
 
 
 def at_two_lengths(short: float, long: float, planted: Planted, **options) -> dict:
-    """What is measured where the candidate takes so much of the original's time at 8 and at 64 elements."""
+    """Return a measurement: the candidate takes `short` of the original's time at 8 elements and `long` at 64."""
     planted.seconds |= {("old", 8): 0.1, ("new", 8): 0.1 * short, ("old", 64): 0.4, ("new", 64): 0.4 * long}
     old, new = (model(f"{name} (float[N] x) => (float[N] y) {{y = Neg(x)}}") for name in ("old", "new"))
     sizes = {f"N = {n}": {"x": (n,)} for n in (8, 64)}
@@ -177,7 +184,7 @@ def test_less_than_the_margin_at_one_size_is_no_reason(planted):
 def test_sizes_share_the_sessions_and_the_time(planted):
     result = at_two_lengths(0.5, 0.5, planted)
     assert result["stopped"] == "the interval is clear" and planted.sessions == 2 * result["sessions"] == 12
-    assert planted.clock == pytest.approx(60 * 6 / 10, rel=0.15)  # a pair that has begun is finished
+    assert planted.clock == pytest.approx(60 * 6 / 10, rel=0.15)  # the last pair is finished after the limit
 
 
 def test_after_the_whole_time_no_further_pair_of_sessions_is_made(planted):
@@ -191,7 +198,7 @@ def test_larger_activations_need_more_memory():
             {{ wide = Expand(x, shape) more = Exp(wide) y = ReduceSum <keepdims=0> (more) }}""")
 
     small, large = (run_memory(m, random_inputs(m, 0)) for m in (widened(10), widened(5000)))
-    tensor = 4 * 5000 * 1000  # bytes; two of them live at once, in an arena that grows by powers of two
+    tensor = 4 * 5000 * 1000  # bytes; two such tensors live at once, in an arena that grows by powers of two
     assert 2 * tensor <= large - small < 6 * tensor
 
 

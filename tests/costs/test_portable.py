@@ -1,4 +1,4 @@
-"""Optimise here, run there: timings travel, nothing is timed or measured here for another machine, files are judged."""
+"""Test optimising here for another machine: timings travel, nothing is timed here, and delivered files are judged."""
 
 import json
 from functools import partial
@@ -26,7 +26,10 @@ GOOD = {"signature": "x", "threads": 1, "date": "2026-01-01T00:00:00+00:00", "me
 
 
 def move(patch: pytest.MonkeyPatch, machine: str, times: float | None) -> None:
-    """What runs from now on runs there, where kernels take so many times their bytes; None: they must not be timed."""
+    """Pretend that the following code runs on `machine`, where a kernel takes `times` ns for each byte of its model.
+
+    With None for `times`, the test fails as soon as a kernel is timed.
+    """
 
     def time_model(model, *_, **__) -> Timing:
         assert times is not None, "nothing is timed here"
@@ -45,11 +48,12 @@ def run(capsys, *words) -> Done:
 
 @pytest.fixture(scope="module")
 def there(tmp_path_factory):
-    """The folder of there.sqlite and there.json, recorded THERE."""
+    """Return the folder of there.sqlite and there.json, recorded on the machine THERE."""
     folder = tmp_path_factory.mktemp("there")
     with pytest.MonkeyPatch.context() as patch:
         move(patch, THERE, 3.0)
-        patch.setattr(config, "load_config", partial(config.load_config, [], SHORT))  # the searches of `record`
+        # shortens the searches of `costs record`
+        patch.setattr(config, "load_config", partial(config.load_config, [], SHORT))
         kept = ("--database", str(folder / "there.sqlite"))
         assert main(["costs", "record", MODEL, "--threads", "2", "--seconds", "600", *kept]) == 0
         assert main(["costs", "export", str(folder / "there.json"), *kept]) == 0
@@ -63,7 +67,7 @@ def at(monkeypatch):
 
 @pytest.fixture
 def recorded(there, at, capsys, tmp_path):
-    """A database of THERE, which now lies HERE."""
+    """Return a database of the machine THERE that was imported on the machine HERE."""
     at(HERE, None)
     run(capsys, "costs", "import", there / "there.json", "--database", tmp_path / "here.sqlite")
     return tmp_path / "here.sqlite"
@@ -95,15 +99,15 @@ def test_another_model_or_other_threads_must_be_recorded_first(recorded):
 def test_no_search_goes_where_nothing_was_recorded(at, capsys, tmp_path):
     at(THERE, 3.0)
     task = EnvSpec(MODEL, cost="profiled", database=str(tmp_path / "there.sqlite")).make_task()
-    known = task.initial.cost.runtime_ps  # times the model's own kernels alone
+    known = task.initial.cost.runtime_ps  # this times only the model's own kernels
     target.export_timings(TimingDatabase(tmp_path / "there.sqlite"), tmp_path / "there.json", None, None)
     at(HERE, None)
     run(capsys, "costs", "import", tmp_path / "there.json", "--database", tmp_path / "here.sqlite")
     task = EnvSpec(MODEL, database=str(tmp_path / "here.sqlite")).make_task()
     assert task.initial.cost.runtime_ps == known and not task.cost.target.missing
     costs = [task.initial.follow(match).cost.runtime_ps for match in task.initial.matches]
-    assert task.cost.target.missing and max(costs) > 0.9e12  # a second
-    assert all(cost < 2 * known or cost > 0.9e12 for cost in costs)  # below: kernels that the model has, too
+    assert task.cost.target.missing and max(costs) > 0.9e12  # a kernel without a timing costs about a second
+    assert all(cost < 2 * known or cost > 0.9e12 for cost in costs)  # the cheap graphs have only kernels of the model
 
 
 def test_nothing_is_timed_into_the_database_of_another_machine(recorded, capsys):
@@ -124,7 +128,7 @@ def test_timings_of_two_machines_are_not_mixed(there, recorded, at, tmp_path, mo
             TimingDatabase(tmp_path / name).import_rows(machine, rows)
         assert TimingDatabase(tmp_path / name).machine == HERE
     at(THERE, None)
-    assert not TimingDatabase(recorded).is_foreign  # brought back, it is at home
+    assert not TimingDatabase(recorded).is_foreign  # back on its own machine
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The predicted cost: a timed kernel costs its timing, any other a prediction, and only what is asked for is timed."""
+"""Test the predicted cost: timed kernels cost their timing, other kernels a prediction; only requests cause timings."""
 
 import pickle
 from pathlib import Path
@@ -27,7 +27,7 @@ def never_timed(monkeypatch):
 
 @pytest.fixture
 def timed(monkeypatch) -> list:
-    """The models that were timed; each takes 7 µs."""
+    """Return the list of the timed models; each model takes 7 µs."""
     models = []
 
     def timing(model, *_):
@@ -39,7 +39,7 @@ def timed(monkeypatch) -> list:
 
 
 def name_of(cost: PredictedCost, g, op: str) -> str:
-    """The name in the spread of the kernel of the only operator of this name."""
+    """Return the name, as used in the spread, of the kernel of the only operator `op`."""
     (name,) = [name for name in cost.spread(g, only(g, op)) if f"'{op}'" in name]
     return name
 
@@ -49,7 +49,8 @@ def test_all_kernels_are_predicted_and_none_is_timed(tmp_path):
     cost, g = predicted(tmp_path), conv(NODES)
     assert graph_cost(cost, g).runtime_ps > 0
     assert all(cost.is_predicted(name) for name in graph_spread(cost, g))
-    assert graph_cost(predicted(tmp_path), g) == graph_cost(cost, g)  # a function of database and prior
+    # the cost depends only on the database and the prior
+    assert graph_cost(predicted(tmp_path), g) == graph_cost(cost, g)
 
 
 @pytest.mark.usefixtures("timed")
@@ -64,7 +65,8 @@ def test_a_timed_kernel_costs_its_timing_and_no_correction_moves_it(tmp_path):
     others = [cost.node_cost(g, only(g, op)) for op in ("Conv", "Exp", "Tanh")]
     cost.correct()
     assert cost.node_cost(g, node).runtime_ps == 7_000_000
-    assert [cost.node_cost(g, only(g, op)) for op in ("Conv", "Exp", "Tanh")] != others  # they learn from it
+    # their predictions learn from the timing
+    assert [cost.node_cost(g, only(g, op)) for op in ("Conv", "Exp", "Tanh")] != others
     assert graph_cost(cost, g) != before
 
 
@@ -76,7 +78,7 @@ def test_only_the_requested_kernel_is_timed(tmp_path, timed):
     (model,) = timed
     assert [node.op_type for node in model.graph.node] == ["Tanh"]
     cost.time_again(name_of(cost, g, "Exp"))
-    cost.keep_predictions()  # a request that is dropped times nothing
+    cost.keep_predictions()  # this drops the request, so nothing is timed
     graph_cost(cost, g)
     assert len(timed) == 1
 
@@ -112,7 +114,7 @@ def test_equal_kernels_share_prediction_and_timing(tmp_path):
         cost.time_again(name_of(cost, g, "Conv"))
         cost.node_cost(g, only(g, "Conv"))
     (after,) = runtimes()
-    assert after >= 7_000_000 > before  # there may also be a reorder, which is predicted
+    assert after >= 7_000_000 > before  # the total may include a reorder, which is predicted
     assert len([name for name in cost.database.timings(1) if "Conv" in name]) == 1
 
 

@@ -1,4 +1,8 @@
-"""The prior is what LightGBM learned; a posterior never moves a timed kernel and is never less sure."""
+"""Test the prior and the posterior.
+
+The prior equals what LightGBM learned. A posterior never changes a timed kernel and is never less certain than the
+prior.
+"""
 
 import math
 
@@ -24,7 +28,7 @@ def kernel(kind: str = "Add", flops: int = 10**6, moved: int = 10**6, **numbers:
 
 
 def drawn(count: int, seed: int = 0) -> list[Sample]:
-    """Kernels of two kinds whose latencies follow a law of their sizes, with 5 % of noise."""
+    """Return samples of two kinds of kernels whose latencies follow a law of their sizes with 5 % of noise."""
     rng, result = np.random.default_rng(seed), []
     for k in range(count):
         kind, moved, run = ("Add", "Exp")[k % 2], int(2 ** rng.uniform(12, 24)), float(rng.integers(0, 10))
@@ -127,7 +131,7 @@ def guess(what: Description, deviation: float = 0.3) -> Prediction:
 
 
 def posterior(correlation: Correlation, known: dict[int, float], noise: float = 1e-6) -> Posterior:
-    """The posterior after the kernels of these places were timed with these errors of their predictions."""
+    """Return the posterior after timings of some kernels: index in KERNELS → error of its prediction (logarithm)."""
     what = [KERNELS[k] for k in known]
     predicted = [guess(one) for one in what]
     truth = [one.log_ps + error for one, error in zip(predicted, known.values(), strict=True)]
@@ -188,7 +192,7 @@ def test_the_rank_correlation_gives_ties_their_mean_rank_and_is_0_for_what_is_co
     def correlation(truth, predicted) -> float:
         return errors_of(truth, predicted, np.ones(4))["rank_correlation"]
 
-    # Ranks 1, 2.5, 2.5, 4 and 1, 2, 3, 4.
+    # The ranks are 1, 2.5, 2.5, 4 and 1, 2, 3, 4.
     a, b = np.array([1.0, 2, 2, 4]), np.array([10.0, 20, 30, 40])
     assert correlation(a, b) == pytest.approx(0.9487, abs=1e-4)
     assert correlation(a, -np.exp(a)) == pytest.approx(-1)

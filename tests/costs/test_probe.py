@@ -1,4 +1,4 @@
-"""Fast measurements: what they say of runs that are planted, and real ones, whose worker may die or hang."""
+"""Test fast measurements: their statistics on planted runs, and real runs with a worker that may die or hang."""
 
 import os
 import threading
@@ -16,13 +16,13 @@ from tests.costs.graphs import graph
 from tests.suite import slow
 from tests.toys.tiny import tiny_task
 
-LIMIT = 120.0  # seconds for what takes one on a machine that is free
+LIMIT = 120.0  # seconds; a free machine takes about one
 
 # -- what runs say ---------------------------------------------------------------------------------
 
 
 def test_the_latency_is_the_median_of_the_pairs_and_drift_is_nobodys():
-    """A machine that gets twice as slow in the meantime slows both sides of a pair."""
+    """Drift slows both sides of a pair equally, so it does not change the ratio."""
     drift = np.linspace(1.0, 2.0, 50)
     latency = Latency.of([np.stack([drift, 0.8 * drift], axis=1)], 1.5)
     assert latency.ratio == pytest.approx(0.8) and latency.low < 0.8 < latency.high
@@ -53,7 +53,7 @@ def test_a_kept_session_and_a_new_one_run_in_turns(monkeypatch):
     (pairs,) = measured.pairs_beside("kept", "graph", [{}], 1, 0.0)
     assert pairs.tolist() == [[2.0, 1.0]] * MIN_PAIRS
     assert [set(turn) for turn in zip(order[::2], order[1::2], strict=True)] == [{"kept", "of graph"}] * MIN_PAIRS
-    assert order[0] != order[2]  # none is always the first
+    assert order[0] != order[2]  # neither side is always first
 
 
 # -- on this machine -------------------------------------------------------------------------------
@@ -66,7 +66,7 @@ def probe():
 
 @pytest.fixture
 def worker(probe):
-    """The process in which the probe measures."""
+    """Return the process in which the probe measures."""
     probe(tiny_task().graph, tiny_task().graph, ({},))
     return psutil.Process(probe._worker.run(os.getpid, limit=LIMIT))
 
@@ -105,7 +105,7 @@ def test_what_onnx_runtime_refuses_is_lost_and_as_an_original_an_error(probe):
 @pytest.mark.parametrize("killed", [True, *slow(False)])
 def test_a_killed_or_hanging_worker_costs_one_measurement(probe, worker, tmp_path, monkeypatch, capsys, killed):
     latencies, original = Latencies(TimingDatabase(tmp_path / "costs.sqlite"), 1, probe), tiny_task().graph
-    worker.suspend()  # it hangs in the middle of what it is given
+    worker.suspend()  # it hangs during its next job
     if killed:
         threading.Timer(0.2, worker.kill).start()
     monkeypatch.setattr(probe, "limit", LIMIT if killed else 0.5)
@@ -114,5 +114,5 @@ def test_a_killed_or_hanging_worker_costs_one_measurement(probe, worker, tmp_pat
     monkeypatch.setattr(probe, "limit", LIMIT)
     assert latencies.seconds > (0 if killed else 0.5)
     assert latencies.of(original, rewritten(2), ({},)).pairs >= MIN_PAIRS
-    assert latencies.of(original, rewritten(), ({},)).lost  # in this run; another one tries again
+    assert latencies.of(original, rewritten(), ({},)).lost  # lost for this run only; the next run measures it again
     assert Latencies(latencies.database, 1, probe).of(original, rewritten(), ({},)).pairs >= MIN_PAIRS

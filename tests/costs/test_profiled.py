@@ -1,4 +1,4 @@
-"""One timing a signature, shared between processes; what ONNX Runtime fuses is paid once."""
+"""Test the profiled cost: one timing for each signature, shared between processes; fused operators are charged once."""
 
 import multiprocessing
 import sqlite3
@@ -32,7 +32,7 @@ def rows(path) -> list[tuple]:
 def test_a_signature_is_timed_once_and_kept(tmp_path, model, monkeypatch):
     g = conv("a = Conv(x, w, b) s = Abs(a) t = Exp(s) u = Abs(t) y = Neg(u)")
     cost = graph_cost(model, g)
-    # Conv, Abs, Exp, Neg, an empty run, and a reorder where the Conv runs in blocks
+    # Conv, Abs, Exp, Neg, an empty run, and a reorder if the Conv runs in blocks
     assert len(rows(model.database.path)) == 5 + (block() > 0)
     assert all(repeats >= timing.MIN_REPEATS and ns > 0 for _, _, ns, repeats in rows(model.database.path))
     monkeypatch.setattr(profiled, "time_model", lambda *_: pytest.fail("timed again"))
@@ -83,7 +83,7 @@ def test_two_processes_share_one_database(tmp_path):
     path = tmp_path / "costs.sqlite"
     with multiprocessing.get_context("spawn").Pool(2) as pool:
         first, second = pool.map(time_all, [path, path], chunksize=1)
-    assert first == second  # had one of them timed a signature again, the insertion would have failed
+    assert first == second  # a second timing of a signature would have made the insertion fail
     assert len(rows(path)) == 5 + (block() > 0)
 
 
@@ -159,7 +159,7 @@ def test_timings_of_an_older_format_are_dropped_in_one_line(tmp_path, capfd):
 
 @pytest.fixture
 def measured(tmp_path) -> TimingDatabase:
-    """A database with a timing and a measured latency."""
+    """Return a database with a timing and a measured latency."""
     database = TimingDatabase(tmp_path / "costs.sqlite")
     database.store("Conv", 1, Timing(1.0, 1.0, 1.0, 1))
     database.keep_latency("new", "old", "[]", 1, LATENCY)
@@ -177,7 +177,8 @@ def test_a_database_from_before_gets_what_it_lacks_and_keeps_its_timings(measure
     before = measured.rows()
     with measured.connected() as connection:
         connection.execute("DROP TABLE latencies")
-        connection.execute("CREATE TABLE graphs (graph TEXT, kernels BLOB)")  # of earlier versions; nothing reads it
+        # a table of earlier versions, which nothing reads
+        connection.execute("CREATE TABLE graphs (graph TEXT, kernels BLOB)")
     again = TimingDatabase(measured.path)
     assert again.rows() == before and again.latency("new", "old", "[]", 1) is None
     assert again.clear() == 1
@@ -207,7 +208,7 @@ def test_what_goes_wrong_under_the_lock_is_not_the_databases(tmp_path):
     database = TimingDatabase(tmp_path / "costs.sqlite")
     with pytest.raises(OSError, match="^too many open files$"), database.lock():
         raise OSError("too many open files")
-    with database.lock():  # it was given back
+    with database.lock():  # the lock was released
         pass
     (tmp_path / "costs.sqlite.lock").unlink()
     (tmp_path / "costs.sqlite.lock").mkdir()

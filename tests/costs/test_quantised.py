@@ -1,4 +1,4 @@
-"""What a quantised model is charged: one kernel for an operator and the borders around it, as ONNX Runtime runs it."""
+"""Test the cost of quantised models: an operator and the borders around it are one kernel, as in ONNX Runtime."""
 
 from collections import Counter
 from zlib import crc32
@@ -32,7 +32,7 @@ def groups(graph: Graph) -> list[tuple]:
 
 
 def test_an_operator_and_the_borders_around_it_are_one_kernel(quantised):
-    """Views aside, and transposes, which ONNX Runtime adds where it needs the channels last."""
+    """Views are not counted, nor transposes, which ONNX Runtime adds where it needs the channels last."""
     aside = VIEWS | {"Transpose"}
     charged = Counter(operator(group) in BORDERS for group in groups(quantised) if operator(group) not in aside)
     ran = [node.op_type for node in optimised(to_model(quantised)).graph.node if node.op_type not in aside]
@@ -40,7 +40,7 @@ def test_an_operator_and_the_borders_around_it_are_one_kernel(quantised):
 
 
 def operator(group: tuple[Node, ...]) -> str:
-    """That which stands between the borders; a border where there is none."""
+    """Return the operator between the borders of a group, or a border if the group has no other operator."""
     return next((node.op for node in group if node.op not in BORDERS), group[0].op)
 
 
@@ -55,7 +55,7 @@ def test_such_a_kernel_is_timed_with_the_channels_where_it_wants_them(quantised)
 
 
 def test_an_operator_that_a_rewrite_takes_out_of_its_borders_is_charged_as_floats(quantised, pseudo):
-    """An offset behind the convolution and no longer in it."""
+    """The rewrite moves the bias from the convolution into an Add behind it, so ONNX Runtime computes with floats."""
     task = Task(quantised, load_rules(), pseudo)
     xfer_id = [rule.name for rule in task.rules].index("conv-bias-out")
     graph = task.initial.apply(xfer_id, 0).graph

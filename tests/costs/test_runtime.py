@@ -1,4 +1,4 @@
-"""Random inputs that a model accepts, and errors in one line."""
+"""Test that a model accepts the random inputs drawn for it, and that errors are one line."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""By how much estimates may be off: alike kernels together, others independently, what is shared not at all."""
+"""Test the uncertainty of estimates: equal kernels err together, others independently, and shared kernels cancel."""
 
 import math
 from zlib import crc32
@@ -16,7 +16,7 @@ from tests.toys.tiny import tiny_task
 
 
 def planted(self, name: str, build, moved=None) -> Timing:
-    """A timing that follows from the name; those of `moved` by so many nanoseconds more. An empty run is short."""
+    """Return a timing that follows from the name, plus `moved[name]` nanoseconds; an empty run is short."""
     median = (1000 + crc32(name.encode()) % 100_000) if name != OVERHEAD else 500
     shift = (moved or {}).get(name, 0.0)
     return Timing(median + shift, 0.98 * median, 1.02 * median, 10)

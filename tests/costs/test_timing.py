@@ -1,4 +1,4 @@
-"""How often `time_model` runs a kernel, on a clock that only the runs move, and which kernels share a timing."""
+"""Test how often `time_model` runs a kernel, on a clock that only runs advance, and which kernels share a timing."""
 
 from types import SimpleNamespace
 
@@ -24,7 +24,7 @@ from rlflow.graph.onnx_reader import load_graph
 
 @pytest.fixture
 def runs(monkeypatch):
-    """Return a function from milliseconds of a run to the number of runs of each session, for a budget of 20 ms."""
+    """Return a function from the milliseconds of a run to the number of runs of each session, for a budget of 20 ms."""
     nanoseconds, made = 0, []
 
     def bound(*_):

@@ -1,8 +1,8 @@
-"""What a page tells its reader to run: the commands and the Python scripts in its blocks of code, in their order.
+"""The commands and the Python scripts in the code blocks of a page, in their order.
 
-A command is a line of a block that begins with one of `PROGRAMS`; of the same block every other line must be one, too.
-A script is a block of Python. If its first line is `# NAME.py`, the reader saves it under that name, and later scripts
-of the page may import it.
+A command is a line of a code block that begins with one of `PROGRAMS`. Every other line of this block must be a
+command, too. A script is a block of Python. If its first line is `# NAME.py`, the reader saves the script under that
+name, and later scripts of the page may import it.
 """
 
 import re
@@ -19,7 +19,14 @@ INLINE = re.compile(rf"`((?:\.venv/bin/)?(?:{'|'.join(PROGRAMS)}) [^`]+)`")
 
 
 class Step(NamedTuple):
-    """line: of the page, from 1.  words: of a command, as a shell splits them.  script: the text; of a command ""."""
+    """A command or a script of a page.
+
+    Attributes:
+        page: path of the page.
+        line: line of the page, counted from 1.
+        words: words of the command, split as by a shell; () for a script.
+        script: text of the script; "" for a command.
+    """
 
     page: str
     line: int
@@ -32,13 +39,17 @@ class Step(NamedTuple):
 
     @property
     def file(self) -> str:
-        """The name under which its reader saves the script."""
+        """The name under which the reader saves the script."""
         named = re.match(r"# (\w+\.py)\n", self.script)
         return named.group(1) if named else "script.py"
 
 
 def steps_of(page: str, text: str) -> list[Step]:
-    """Raises ValueError for what would not be read: another sort of fence, a command with an open quote."""
+    """Return the commands and scripts of a page.
+
+    Raises:
+        ValueError: a code block has another kind of fence, or a command has an open quote.
+    """
     if len(FENCE.findall(text)) != 2 * len(FENCED.findall(text)):
         raise ValueError(f"{page}: a block of code whose fence is not ``` at the beginning of a line")
     result = []
@@ -54,7 +65,7 @@ def steps_of(page: str, text: str) -> list[Step]:
 
 
 def inline_of(page: str, text: str) -> list[Step]:
-    """The commands that stand in sentences; they are to be read, not to be run."""
+    """Return the commands within sentences, which are for reading and not for running."""
     prose = FENCED.sub(lambda block: "\n" * block.group().count("\n"), text)
     return [
         Step(page, prose[: span.start()].count("\n") + 1, words_of(span.group(1))) for span in INLINE.finditer(prose)
@@ -62,11 +73,11 @@ def inline_of(page: str, text: str) -> list[Step]:
 
 
 def words_of(line: str) -> tuple[str, ...]:
-    """A line as words, without comment and prompt; however the command is called, it is called `rlflow` here."""
+    """Return the words of a line without comment and prompt; every way to call the program becomes `rlflow`."""
     line = line.removeprefix("$ ")
     try:
         words = shlex.split(line, comments=True)
-    except ValueError:  # no closing quote: a drawing, say
+    except ValueError:  # no closing quote, for example in a drawing
         if is_command(tuple(line.split())):
             raise
         return ()
@@ -80,6 +91,6 @@ def words_of(line: str) -> tuple[str, ...]:
 
 
 def is_command(words: tuple[str, ...]) -> bool:
-    """Whether it begins with one of the programs; variables may be set before."""
+    """Return True if the words begin with one of the programs, possibly after assignments of variables."""
     rest = [word for word in words if not re.match(r"[A-Z_]+=", word)]
     return bool(rest) and rest[0] in PROGRAMS

@@ -1,11 +1,12 @@
-"""Every command and every script in a block of README.md and docs/ is parsed in `make test` and run in `make
-nightly`: page by page, in the order in which they stand there, each page in a folder of its own; or by
-the test or benchmark that `ELSEWHERE` names. Of
-`python -m benchmarks.NAME` the arguments are parsed here, since it is run for its result; of `tensorboard` the curves
-that it would show are read. Commands in sentences are held to the subcommands and options that there are.
+"""Test the commands and scripts in README.md and docs/.
 
-Commands and scripts run as they stand. What makes them take seconds is put underneath: the options of tests/tiny.yaml
-come before those that a command names, and the shipped sweeps are cut to one value, one seed and a tiny model.
+`make test` parses every command and script in a code block, and `make nightly` runs them. The commands of a page run in
+their order, each page in its own folder. A command in `ELSEWHERE` is run by the test or benchmark that is named there.
+For `python -m benchmarks.NAME` only the arguments are parsed, because a run takes long; for `tensorboard` the curves
+to be shown are read. A command within a sentence must have a known subcommand and known options.
+
+Commands and scripts run unchanged. To take only seconds, the options of tests/tiny.yaml become defaults, which options
+of a command override, and the shipped sweeps are cut to one value, one seed and a tiny model.
 """
 
 import argparse
@@ -35,7 +36,7 @@ from worldmodel.boards import read_curves
 
 pytestmark = pytest.mark.usefixtures("eager")
 
-ELSEWHERE = {  # a command → the file that runs it, and what of the command stands there
+ELSEWHERE = {  # pattern of commands → (the file that runs such a command, the text in this file that shows it)
     r"make( PYTHON=\S+)?( demo)?": ("benchmarks/first_use.py", '"demo"'),
     r"make demo-learn": ("Makefile", "run.py train-controller $(LEARN)"),
     r"make test": ("benchmarks/first_use.py", '"test"'),
@@ -47,16 +48,18 @@ ELSEWHERE = {  # a command → the file that runs it, and what of the command st
     r"ray start --head": ("tests/collect/test_ray.py", "Cluster("),
     r"RAY_ADDRESS=\S+ python run.py collect .*--executor ray.*": ("tests/collect/test_ray.py", '"--executor", "ray"'),
 }
-EXTRAS = {"sb3_contrib": "agents", "torch": "agents"}  # module → the extra of setup.py that a script needs for it
-WAYS = ("docs/OPTIMISE_A_MODEL.md", "docs/TRAIN_AN_AGENT.md", "docs/REPRODUCE_A_TABLE.md")  # each ends in a file to see
+EXTRAS = {"sb3_contrib": "agents", "torch": "agents"}  # module → the extra of setup.py that provides it
+# each of these pages ends with a file to look at
+WAYS = ("docs/OPTIMISE_A_MODEL.md", "docs/TRAIN_AN_AGENT.md", "docs/REPRODUCE_A_TABLE.md")
 BEFORE_AND_AFTER = re.compile(r"estimated: (\S+) ms, then (\S+) ms")
-RECORDS = re.compile(r"<!-- begin: .*?<!-- end -->", re.DOTALL)  # they state commands of the commit that made them
+# recorded results name commands of the commit that made them
+RECORDS = re.compile(r"<!-- begin: .*?<!-- end -->", re.DOTALL)
 TEXTS = {page: RECORDS.sub(lambda block: "\n" * block[0].count("\n"), (ROOT / page).read_text()) for page in PAGES}
 STEPS = {page: steps for page in PAGES if (steps := steps_of(page, TEXTS[page]))}
 
 
 def extra_of(step: Step) -> str | None:
-    """The first extra that a script needs and that is not installed with the tests."""
+    """Return the extra that a script needs and that is not installed with the tests, or None."""
     modules = re.findall(r"^(?:from|import) (\w+)", step.script, re.MULTILINE)
     return next((EXTRAS[module] for module in modules if module in EXTRAS), None)
 
@@ -69,16 +72,19 @@ APART = [step for steps in STEPS.values() for step in steps if extra_of(step)]
 
 @pytest.fixture
 def reader(tmp_path, monkeypatch):
-    """The folder that a reader works in: models of theirs, what pages call by name, and everything short."""
+    """Prepare the working folder of a reader and return it.
+
+    The folder has models of the reader and files that pages name; configurations and sweeps are short.
+    """
     models = {"MODEL.onnx": load("tiny_resnet18"), "DYNAMIC.onnx": with_open_batch(load("tiny_resnet18"))}
     models["model.onnx"] = models["MODEL.onnx"]
     models["RETRAINED.onnx"] = with_other_weights(models["MODEL.onnx"])
     for name, model in models.items():
         save_model(model, tmp_path / name)
     short = yaml.safe_load(Path(TINY[1]).read_text(encoding="utf-8"))
-    short["world_model"]["name"], short["controller"]["name"] = "edits", "planner"  # no TensorFlow
+    short["world_model"]["name"], short["controller"]["name"] = "edits", "planner"  # so that no stage needs TensorFlow
     short["controller"]["planner"]["steps"] = 500
-    del short["env"]["max_locations"]  # which scripts must agree with
+    del short["env"]["max_locations"]  # scripts build tasks that must agree with the default
     (tmp_path / "short.yaml").write_text(yaml.safe_dump(short))
     for file in (ROOT / "configs" / "sweeps").glob("*.yaml"):
         cut_sweep(file, tmp_path / "configs" / "sweeps" / file.name, short)
@@ -88,7 +94,7 @@ def reader(tmp_path, monkeypatch):
         return config.load_config(files, overrides, base, changes)
 
     monkeypatch.setattr(folder, "load_config", load_short)
-    monkeypatch.setenv("HOME", str(tmp_path))  # no timings but its own
+    monkeypatch.setenv("HOME", str(tmp_path))  # no timings from outside the folder
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     template.register(tmp_path, monkeypatch)
@@ -96,7 +102,7 @@ def reader(tmp_path, monkeypatch):
 
 
 def with_open_batch(model):
-    """The same, with the sizes of its batch left open."""
+    """Return the model with an open batch size."""
     for value in (*model.graph.input, *model.graph.output):
         value.type.tensor_type.shape.dim[0].dim_param = "batch"
     del model.graph.value_info[:]
@@ -104,7 +110,7 @@ def with_open_batch(model):
 
 
 def cut_sweep(file: Path, target: Path, short: dict) -> None:
-    """The sweep with the first value and seed alone, on a tiny model, without training."""
+    """Write the sweep, cut to its first value and seed, on a tiny model without training."""
     sweep = yaml.safe_load(file.read_text(encoding="utf-8"))
     name, values = next(iter(sweep["parameters"].items()))
     first = values[:1] if isinstance(values, list) else dict(list(values.items())[:1])
@@ -118,7 +124,7 @@ def cut_sweep(file: Path, target: Path, short: dict) -> None:
 
 
 def run(step: Step, capsys) -> None:
-    """Runs a step in the working folder. Fails where it fails, or where nobody runs such a command."""
+    """Run a step in the working folder; fail if the step fails or if no test or benchmark runs such a command."""
     if step.script:
         run_script(step, capsys)
     elif step.words[0] == "rlflow":
@@ -141,14 +147,14 @@ def runs_elsewhere(step: Step) -> tuple[str, str]:
 
 def run_script(step: Step, capsys) -> None:
     Path(step.file).write_text(step.script, encoding="utf-8")
-    sys.modules.pop(Path(step.file).stem, None)  # another page's
+    sys.modules.pop(Path(step.file).stem, None)  # a script of another page with the same name
     capsys.readouterr()
     runpy.run_path(step.file, run_name="__main__")
     check_gain(step, capsys.readouterr().out)
 
 
 def check_gain(step: Step, said: str) -> None:
-    """What a script says to have optimised is not costlier afterwards."""
+    """Check that no model costs more after a script has optimised it."""
     for before, after in BEFORE_AND_AFTER.findall(said):
         assert float(after) <= float(before), where(step)
 
@@ -158,7 +164,7 @@ class Parsed(Exception):
 
 
 def parse_module(step: Step) -> None:
-    """Holds that the module is there and that its own parser takes the arguments; what it does is its own matter."""
+    """Check that the module exists and that its own parser accepts the arguments, without running the module."""
     name, arguments = step.words[2], [word for word in step.words[3:] if word != "…"]
     found = importlib.util.find_spec(name)
     assert found, f"{where(step)}: there is no {name}"
@@ -183,7 +189,7 @@ def where(step: Step) -> str:
 
 
 def test_every_command_of_a_page_is_understood(capsys):
-    """Commands are parsed and scripts compiled, without running them; `make nightly` runs them, too."""
+    """Commands are parsed and scripts compiled here without running them; `make nightly` also runs them."""
     check_each(check_understood, [step for steps in STEPS.values() for step in steps], where)
 
 
@@ -220,7 +226,7 @@ def test_what_a_page_says_to_run_runs(page, reader, capsys):
 @pytest.mark.nightly
 @pytest.mark.parametrize("step", APART, ids=where)
 def test_a_script_that_needs_more_runs(step, reader):
-    """In a process without TensorFlow, as its page says: PyTorch and TensorFlow may not bear each other."""
+    """The script runs in a process without TensorFlow, as its page says: PyTorch and TensorFlow may conflict."""
     missing = [name for name in EXTRAS if importlib.util.find_spec(name) is None]
     if missing:
         pytest.skip(f"not installed: {', '.join(missing)} (pip install '.[{extra_of(step)}]')")
@@ -234,12 +240,12 @@ def test_a_script_that_needs_more_runs(step, reader):
 
 
 def looked_at(text: str) -> list[str]:
-    """What a page says to look at: quoted files that its commands make."""
+    """Return the files that a page tells its reader to look at: quoted names of files that its commands make."""
     return re.findall(r"`([\w./-]+\.(?:html|png|csv))`", text)
 
 
 def test_commands_in_sentences_are_commands(capsys):
-    """Each names a subcommand or a module that there is, and options that it has; … stands for more of them."""
+    """Each command in a sentence has an existing subcommand or module and existing options; … is a placeholder."""
 
     def check(step: Step) -> None:
         if step.words[0] == "rlflow":
@@ -251,7 +257,7 @@ def test_commands_in_sentences_are_commands(capsys):
 
 
 def check_options(step: Step, capsys) -> None:
-    """By the help of the subcommand, since a sentence may leave out what the command requires."""
+    """Check subcommand and options against the help text, because a sentence may leave out required options."""
     first = next((k for k, word in enumerate(step.words) if word.startswith("-")), len(step.words))
     capsys.readouterr()
     with pytest.raises(SystemExit) as ended:

@@ -1,4 +1,4 @@
-"""Graphs that an observation must, or need not, tell apart, and nodes that are alike in a neighbourhood."""
+"""Helpers: graphs that an observation must or need not distinguish, and nodes with equal neighbourhoods."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -20,7 +20,7 @@ from rlflow.rules.match import REDUNDANT, attributes_of
 
 
 class Free:
-    """A cost model with cost 0: masks do not depend on costs, and neither may the equality of observations."""
+    """A cost model with cost 0. Masks do not depend on costs, and the comparison of observations must not either."""
 
     reach, passes = 0, None
 
@@ -49,7 +49,8 @@ def matches_by_row(state: RewriteState) -> dict[int, Counter]:
 
 
 def refined(arrays: GraphArrays, distance: int) -> list[int]:
-    """Return a number for each node, equal for nodes that nothing within so many edges tells apart.
+    """Return a number for each node. Two nodes have equal numbers if nothing within `distance` edges distinguishes
+    them.
 
     The number at distance i + 1 joins the numbers at distance i of the node and of all neighbours, and the features of
     the edges to them. The numbers are hashes, which are comparable within one process.
@@ -105,7 +106,7 @@ def _other(weight: Constant) -> Constant:
 
 
 class Change(NamedTuple):
-    """A change in words, the graph before it, and the parts that differ after it (`_with`)."""
+    """A named change: its description, the graph before it, and the parts that differ after it (see `_with`)."""
 
     what: str
     before: Graph
@@ -134,14 +135,14 @@ def changes(graph: Graph, rng: np.random.Generator) -> Iterator[Change]:
 
 
 def _changed(value, rng: np.random.Generator):
-    """Return another value of the same sort, or None if there is none."""
+    """Return another value of the same type, or None for a type without a variation."""
     if isinstance(value, bytes):
         return value + b"_"
     if isinstance(value, int | float):
         return value + type(value)(1)
     if isinstance(value, tuple) and value and isinstance(value[0], int):
         at = int(rng.integers(len(value)))
-        if sorted(value) == list(range(len(value))) and len(value) > 1:  # a permutation stays one
+        if sorted(value) == list(range(len(value))) and len(value) > 1:  # A permutation must stay one.
             return (*value[:at], *value[at + 1 :], value[at]) if at < len(value) - 1 else value[::-1]
         return (*value[:at], value[at] + 1, *value[at + 1 :])
     return None

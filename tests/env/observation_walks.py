@@ -1,9 +1,9 @@
-"""Walks over a model beside a disguise of it: pairs of graphs that are observed as equal must have equal masks.
+"""Walks over a model and its disguise: pairs of graphs with equal observations must have equal masks.
 
 A disguise is the same graph with other weights, other ids and literals that are not shared. From the last state of a
-walk, graphs are made that differ in one thing that a condition may ask. Where that changes a mask, it must change the
-observation. Nodes of different graphs that are alike within some edges must have the same matches of every rule: a
-network that passes messages can learn no more.
+walk, graphs are made that differ in one thing that a condition can read. If this change alters a mask, it must alter
+the observation, too. Nodes of different graphs with equal neighbourhoods must have the same matches of every rule,
+because a network that passes messages sees nothing else of a node.
 """
 
 from collections import Counter
@@ -16,7 +16,7 @@ from rlflow.rules.rule import RuleSet
 from tests.env.look_alikes import changes, disguised, equal, matches_by_row, refined, seen, state_of
 
 DISTANCES = (0, 1, 2, 3, 4, 6)  # edges
-EVERY = 4  # nodes are compared in every fourth state of a walk
+EVERY = 4  # Nodes are compared in every fourth state of a walk.
 
 
 class Tally:
@@ -34,7 +34,7 @@ class Tally:
         self.graphs, self.rules = Counter(), Counter()
         self.changes: dict[str, Counter] = {}
         self.nodes = {distance: Counter() for distance in DISTANCES}
-        # Distance → number of a neighbourhood → (number of a graph, its matches) of one node that has it.
+        # Distance → number of a neighbourhood → (number of a graph, matches) of one node with this neighbourhood.
         self._known: dict[int, dict[int, tuple[int, Counter]]] = {distance: {} for distance in DISTANCES}
         self._n_graphs, self._none = 0, Counter()
 
@@ -62,7 +62,8 @@ class Tally:
                     self.nodes[distance]["matches differ"] += others != own[1]
                     if others != own[1] and distance == DISTANCES[-1]:
                         self.rules.update(self.all_rules[k].name for k in (others - own[1]) + (own[1] - others))
-                    if self.rng.random() < 0.5:  # so that it is compared with many
+                    # A neighbourhood is kept at random, so that it is compared with many graphs.
+                    if self.rng.random() < 0.5:
                         known[neighbourhood] = own
 
     def figures(self) -> dict:

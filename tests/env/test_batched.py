@@ -1,4 +1,4 @@
-"""Batched rewrites: as moves, in searches, in the environment, in episodes."""
+"""Test batched rewrites: as moves, in searches, in the environment and in recorded episodes."""
 
 from collections import Counter
 from dataclasses import replace
@@ -37,7 +37,7 @@ FUZZED = ["tiny_mobilenet_v2", "tiny_bert_base_fused", "tiny_vit_base_fused", "t
 
 @cache
 def blocks(n: int):
-    """A tiny BERT of n equal layers."""
+    """Return a tiny BERT with n equal layers."""
     return bert(f"blocks_{n}", 0, replace(TINY_BERT, layers=n), fused=True, vocabulary=100, positions=32, sequence=16)
 
 
@@ -47,7 +47,7 @@ def task_of(n: int, moves: str = "batched") -> Task:
 
 
 def unlike() -> Task:
-    """Layers that all differ in their sizes."""
+    """Return a task whose layers all have different sizes, so that no two matches are equal."""
     sizes, nodes, weights, x = (4, 5, 7, 11, 13), [], [], "x"
     for k, (before, after) in enumerate(zip(sizes, sizes[1:], strict=False)):
         for name, shape in ((f"w{k}", (before, after)), (f"b{k}", (after,))):
@@ -66,7 +66,7 @@ def unlike() -> Task:
 
 
 def move_of(state: BatchedState, rule: str):
-    """The rule's move that has most matches."""
+    """Return the rule's move with the most matches."""
     return state.match(state.task.rules.index(rule), 0)
 
 
@@ -87,7 +87,7 @@ def test_one_move_rewrites_four_equal_blocks_and_its_receipt_replays():
 
 
 def test_a_move_makes_each_match_that_still_is_one_and_no_other(monkeypatch):
-    """Its second match is gone when its turn comes."""
+    """Rewrite a match before the move that contains it: the move leaves out the match that is gone."""
     monkeypatch.setattr(module, "independent", lambda *_: False)
     start = start_of(task_of(4))
     move = move_of(start, "bias-gelu-standard")
@@ -100,7 +100,7 @@ def test_a_move_makes_each_match_that_still_is_one_and_no_other(monkeypatch):
 
 @pytest.mark.parametrize("op", ["Neg", "Transpose", "Identity"])
 def test_matches_that_stand_on_one_another_are_rewritten_in_turn(op):
-    """Pairs that cancel, or none that counts: what each one leaves is what the next one reads."""
+    """The pairs overlap in a chain of equal operators, so each rewrite leaves the input of the next match."""
     nodes = [helper.make_node("Tanh", ["x"], ["t0"])]
     nodes += [helper.make_node(op, [f"t{k}"], [f"t{k + 1}"]) for k in range(6)]
     nodes.append(helper.make_node("Tanh", ["t6"], ["y"]))
@@ -124,7 +124,8 @@ def test_the_limit_on_locations_holds_within_a_move():
 
 
 def check(before: BatchedState, after: BatchedState) -> None:
-    """All that is kept by difference is as it is when counted anew; moves are exactly the single matches."""
+    """Check that all incrementally updated values equal a new computation, and that moves contain exactly the single
+    matches."""
     task, graph = after.task, after.graph
     assert replayed(before.single, after.actions).hash == after.hash
     anew = MatchTable(task.rules, graph)
@@ -133,7 +134,7 @@ def check(before: BatchedState, after: BatchedState) -> None:
     assert after._groups[0] == _updated_signatures({}, graph, graph.nodes)
     members = [match for move in after.matches for match in move.members]
     assert Counter(map(id, members)) == Counter(map(id, after.single.matches))
-    for move in after.matches:  # of matches that share no node
+    for move in after.matches:  # The matches of a move share no node.
         assert len(move.nodes) == sum(len(set(member.nodes)) for member in move.members)
     fresh = BatchedState(after.single)
     assert [move.members for move in after.matches] == [move.members for move in fresh.matches]
@@ -143,7 +144,7 @@ def check(before: BatchedState, after: BatchedState) -> None:
 
 @pytest.mark.parametrize("name", [FUZZED[0], *slow(*FUZZED[1:])])
 def test_random_walks(name):
-    """Several walks for each model; after every move the tables are those that are computed anew."""
+    """Check several random walks on each model; after every move the updated tables equal new tables."""
     rng = np.random.default_rng(0)
     start, checked = BatchedState(tiny_task(name).initial), 0
     for _ in range(at_night(25, 5)):
@@ -187,7 +188,7 @@ def test_without_repeats_batched_is_single_bit_for_bit(method):
     single = run_search(method, replace(task, moves="single").initial, seed=3, **OPTIONS[method])
     assert batched.actions == single.actions and batched.actions
     assert batched.state.hash == single.state.hash
-    if method != "beam":  # which tries at one match first: what pays is carried out again
+    if method != "beam":  # Beam search tries a chain at one match first and then repeats a gain at the equal matches.
         assert batched.interactions == single.interactions
         assert [point[1:] for point in batched.trace] == [point[1:] for point in single.trace]
 
@@ -223,7 +224,7 @@ def test_a_state_within_a_move_whose_cost_is_not_known_in_time_ends_the_path_bef
 
 
 def costs_counted(monkeypatch, state) -> tuple[int, int]:
-    """(how many graphs the steepest descent counts the cost of; the cost at its end)."""
+    """Return (number of graphs that the steepest descent evaluates, cost at its end)."""
     counted, after = [], GraphCost.after
     monkeypatch.setattr(GraphCost, "after", lambda *args: counted.append(1) or after(*args))
     search = Search(state)
@@ -237,7 +238,7 @@ def test_twelve_blocks_cost_about_what_one_does(monkeypatch):
     twelve, batched = costs_counted(monkeypatch, start_of(task_of(12)))
     assert twelve <= 2 * one
     four, single = costs_counted(monkeypatch, task_of(4).initial)
-    assert four > 3 * one  # by single rewrites every block is searched
+    assert four > 3 * one  # With single rewrites the descent searches every block.
     assert costs_counted(monkeypatch, start_of(task_of(4)))[1] == single
 
 
@@ -253,7 +254,7 @@ def test_the_beam_for_twelve_blocks_costs_about_what_it_does_for_one():
 
 
 def test_best_first_promises_by_moves_what_it_promises_by_single_rewrites():
-    """Six matches apart, each of which gains 7, the four between the ends by one move."""
+    """Six separate matches gain 7 each. One move covers the four matches between the ends."""
     costs = {"Relu": 10, "Abs": 3, "Tanh": 1, "Neg": 0, "Exp": 0, "Ceil": 0}
     task = replace(toy_task(["Relu", "Tanh"] * 6, "Relu(x) => Abs(x)", costs), moves="batched")
     start = start_of(task)
@@ -265,7 +266,7 @@ def test_best_first_promises_by_moves_what_it_promises_by_single_rewrites():
 
 
 def test_what_was_tried_at_one_match_is_carried_out_at_all_equal_ones():
-    """Random rewrites near one another, tried from the same state; every one of them is then made where it was."""
+    """Try random rewrites near one another from one state, and repeat each of them at all equal matches."""
     search, carried = Search(start_of(task_of(4))), 0
     for seed in range(at_night(40, 10)):
         rng = np.random.default_rng(seed)
@@ -295,7 +296,8 @@ def test_what_was_tried_at_one_match_is_carried_out_at_all_equal_ones():
         ended = start.everywhere(tried, touched)
         assert (ended is None) == (position.objective >= start.objective)
         assert ended is None or ended[0].state.hash == position.state.hash
-    assert carried > at_night(150, 35)  # but where what was made elsewhere stood in the way
+    # Some rewrites cannot be repeated, because an earlier one has removed their match.
+    assert carried > at_night(150, 35)
 
 
 # -- the environment and episodes ------------------------------------------------------------------

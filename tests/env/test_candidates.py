@@ -1,4 +1,4 @@
-"""Candidates: what a match would change, derived without making it, against the graph that the rewrite really gives."""
+"""Test patches and gains of successor graphs: both are derived without a rewrite and compared with the real result."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -28,7 +28,8 @@ TINY = ("tiny_resnet18", "tiny_inception_v3", "tiny_bert_base", "tiny_vit_base_f
 
 
 def start(name: str | int) -> RewriteState:
-    """Of a zoo model; a number is the seed of a random model, one below 0 of one with symbols."""
+    """Return the initial state of a zoo model, or of a random model by its seed; a negative seed gives symbolic
+    sizes."""
     if isinstance(name, str):
         return tiny_task(name).initial
     if name < 0:
@@ -48,13 +49,13 @@ def walk(state: RewriteState, steps: int, seed: int = 0) -> Iterator[RewriteStat
 
 
 def seen(state: RewriteState) -> dict[int, tuple]:
-    """Node id → what is seen of it, and the nodes that it reads from."""
+    """Return node id → (features of the node, ids of the nodes that it reads)."""
     types, graph = state.graph.at(state.task.sizes[0]).types, state.graph
     return {n: (node_row(node, node.reads(), types), graph.sources(node)) for n, node in graph.nodes.items()}
 
 
 def patched(before: RewriteState, patch: Patch, plan, after: Graph) -> dict[int, tuple]:
-    """The same of the graph that the patch makes of the state."""
+    """Return the same features for the graph that the patch makes of the state."""
     new = [before.graph.next_id + node.id for node in plan.added]
     ids = [n for n in new if n in after.nodes] + [n for n in patch.rows.tolist() if n >= 0]
     read = {row: [] for row in range(len(ids))}
@@ -73,7 +74,7 @@ def same(one: dict[int, tuple], other: dict[int, tuple]) -> bool:
 
 
 def behind(before: Graph, after: Graph, reach: int) -> set[int]:
-    """The nodes that stay, and lie within so many edges behind what the rewrite changed."""
+    """Return the old nodes that lie at most `reach` edges behind the changes of the rewrite."""
     old = {n: before.sources(node) for n, node in before.nodes.items()}
     changed = {n for n, node in after.nodes.items() if old.get(n) != after.sources(node)}
     for _ in range(reach - 1):
@@ -83,7 +84,8 @@ def behind(before: Graph, after: Graph, reach: int) -> set[int]:
 
 @pytest.mark.parametrize("name", [TINY[0], 0, 10, -1, *slow(*TINY[1:], 1, 2, -2)], ids=str)
 def test_a_patch_makes_of_the_graph_what_the_rewrite_makes_of_it(name):
-    """Node by node: operators, shapes, and who reads from whom; and it reaches exactly as far as it says."""
+    """The patched graph has the operators, shapes and edges of the rewritten graph, and the patch has the stated
+    reach."""
     for state in walk(start(name), 3, seed=5):
         for match in state.matches[::4]:
             rule, after = state.task.rules[match.xfer_id], state.follow(match)
@@ -94,7 +96,7 @@ def test_a_patch_makes_of_the_graph_what_the_rewrite_makes_of_it(name):
 
 
 def test_new_nodes_that_nobody_reads_are_in_no_patch():
-    """As of a split into slices where one part is not used."""
+    """An example is a split into slices, one of them unused."""
     fewer = 0
     for match in (matches := start(66).matches):
         patch = patch_of(start(66).graph, {}, load_rules()[match.xfer_id], match, REACH)
@@ -117,7 +119,7 @@ def test_patches_that_were_kept_are_those_that_would_be_made_anew(name):
 
 @pytest.mark.parametrize("name", [TINY[2], 4, *slow(*TINY[:2], *TINY[3:], -3)], ids=str)
 def test_gains_that_were_kept_are_those_that_would_be_counted_anew(name):
-    """And what they say is what the objective falls by."""
+    """The stored gains equal the decrease of the objective."""
     states = list(walk(start(name), 12, seed=1))
     table = CandidateTable.of(states[0], REACH)
     for state in states:
@@ -129,7 +131,8 @@ def test_gains_that_were_kept_are_those_that_would_be_counted_anew(name):
 
 
 def test_where_only_the_worst_part_counts_no_gain_is_kept():
-    """A rewrite far away takes the worst part; then another one gains."""
+    """The cost is the cost of the worst operator. A distant rewrite removes the worst operator, and then another match
+    gains."""
     costs = {"Relu": 10, "Exp": 20, "Abs": 2, "Neg": 3, "Ceil": 1}
     task = toy_task(["Relu", "Ceil", "Ceil", "Ceil", "Exp"], "Relu(x) => Abs(x)\nExp(x) => Neg(x)", costs)
     state = replace(task, cost=WorstOperator(costs)).initial
@@ -181,7 +184,7 @@ def test_a_replay_shows_what_playing_shows():
         observation, *_ = env.step(observation["actions"][choices[-1]])
         observations.append(observation)
     actions = [observations[k]["actions"][choice].tolist() for k, choice in enumerate(choices)]
-    shown = list(environment(max_steps=1).replayed(actions))  # which no limit of steps ends
+    shown = list(environment(max_steps=1).replayed(actions))  # The replay ignores the step limit.
     assert [choice for _, choice in shown] == [*choices, 0]
     for (mine, _), theirs in zip(shown, observations, strict=True):
         assert mine.keys() == theirs.keys()
@@ -223,5 +226,6 @@ def test_symbols_are_seen_at_their_typical_sizes():
     for size in (2, 6):
         state = state_of(load_graph(model), load_rules(), {"n": size})
         seen_at.append(CandidateTable.of(state, REACH).arrays(state.matches)["nodes"])
-    assert seen_at[1][0, 1] - seen_at[0][0, 1] == pytest.approx(4 / 4096)  # of the image, which the first node reads
+    # The first node reads the image, whose size depends on n.
+    assert seen_at[1][0, 1] - seen_at[0][0, 1] == pytest.approx(4 / 4096)
     assert (seen_at[1] >= seen_at[0]).all()

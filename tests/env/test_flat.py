@@ -1,4 +1,4 @@
-"""The environment with one number as the action: its mask allows exactly the valid actions."""
+"""Test the environment whose action is one number: its mask allows exactly the valid actions."""
 
 import gymnasium
 import numpy as np
@@ -37,7 +37,7 @@ def test_the_mask_allows_each_valid_choice_once_and_nothing_else(model, moves, l
         allowed = [pair_of(action) for action in np.flatnonzero(mask)]
         assert allowed == [tuple(pair) for pair in state.valid_actions() if pair[1] < locations]
         assert [action_of(*pair) for pair in allowed] == np.flatnonzero(mask).tolist()
-        for action in rng.choice(np.flatnonzero(mask), 4):  # carried out, from the same state
+        for action in rng.choice(np.flatnonzero(mask), 4):  # Play four actions from the same state.
             saved = env.unwrapped.save_state()
             *_, info = env.unwrapped.step(pair_of(action))
             assert info["valid"]

@@ -1,4 +1,4 @@
-"""Rewards by measurement: what an episode earns is what its latencies say, whatever is measured, lost or known."""
+"""Test measured rewards: an episode earns what its latencies say, whether they are measured, lost or already known."""
 
 import math
 from dataclasses import replace
@@ -20,8 +20,8 @@ EVERY = (1, 2, 5, None)
 
 
 def walked(env, steps, seed=0, stop=False):
-    """(rewards, infos, hashes of the states) of an episode of random valid steps, with NO-OP at its end if it is to
-    stop."""
+    """Return (rewards, infos, hashes of the states) of an episode of random valid steps; with `stop` it ends by
+    NO-OP."""
     rng, rewards, infos = np.random.default_rng(seed), [], [env.reset()[1]]
     hashes, ended = [env.state.hash], False
     while not ended:
@@ -87,7 +87,7 @@ def test_an_invalid_action_is_no_step_of_the_reward(tmp_path):
     env.reset()
     assert env.step((0, 10**6))[1] == -100.0
     env.step(env.state.valid_actions()[0])
-    assert not probe.asked  # one valid step was made, not two
+    assert not probe.asked  # Only one of the two steps was valid.
 
 
 def test_a_restored_state_and_a_fork_have_earned_what_the_original_had(tmp_path):
@@ -146,7 +146,7 @@ def test_a_lost_measurement_costs_its_step_and_the_next_one_pays_for_both(tmp_pa
     assert rewards[1] == 0.0 and infos[2]["measured"] and math.isnan(infos[2]["latency"])
     assert rewards[2] == pytest.approx(whole[1] + whole[2]) and rewards[0] == whole[0] and rewards[3] == whole[3]
     again, *_ = walked(GraphRewriteEnv(task, reward, max_steps=4), 4)
-    assert again == rewards and probe.asked.count(hashes[2]) == 1  # what a step earns does not change in a run
+    assert again == rewards and probe.asked.count(hashes[2]) == 1  # The reward of a step does not change within a run.
 
 
 def test_where_the_initial_graph_is_lost_it_counts_as_itself(tmp_path):
@@ -189,7 +189,7 @@ def test_episodes_are_a_function_of_seed_and_latencies_and_say_what_they_took(tm
 
 @pytest.mark.parametrize("stop", [False, True])
 def test_the_record_of_an_episode_pays_what_the_environment_did(tmp_path, stop):
-    """Whichever of the two asks first, and in every episode of an environment."""
+    """The record and the environment agree, whichever of them asks first, and in every episode of an environment."""
     reward, _ = planted_reward(tmp_path, every=2, unmeasured=0.1)
     env = GraphRewriteEnv(tiny_task(), reward, max_steps=3 + stop)
     for seed in range(2):
@@ -213,7 +213,7 @@ def test_a_spec_makes_it_and_copies_share_what_is_measured(tmp_path):
     reward = make_env(spec).reward
     assert isinstance(reward, MeasuredReward) and (reward.every, reward.unmeasured) == (3, 0.1)
     env = make_vector_env(spec, 2)
-    one, other = env.envs  # in this process
+    one, other = env.envs  # Both environments run in this process.
     assert one.unwrapped.reward.latencies is other.unwrapped.reward.latencies
     env.close()
 

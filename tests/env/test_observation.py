@@ -1,4 +1,5 @@
-"""Graphs as arrays: numbers at the typical sizes, beside them what is symbolic, and all that masks depend on."""
+"""Test graphs as arrays: they hold numbers at the typical sizes, what is symbolic, and everything that masks depend
+on."""
 
 import gc
 import weakref
@@ -32,14 +33,14 @@ from tests.toys.systems import SIGNS_AND_PRODUCTS, onnx_model, task_of
 
 
 def columns(*parts: int | slice) -> set[int]:
-    """Of `edges`, those of these parts of a tensor's features."""
+    """Return the columns of `edges` that hold these parts of a tensor's features."""
     of_tensor = range(TENSOR.start, TENSOR.stop)
     slices = [slice(part, part + 1) if isinstance(part, int) else part for part in parts]
     return {column for part in slices for column in of_tensor[part]}
 
 
 def states(*tasks, steps: int = 8, seed: int = 0):
-    """States of each task after the same random actions, side by side."""
+    """Yield the states of all tasks after the same random actions."""
     rng, now = np.random.default_rng(seed), [task.initial for task in tasks]
     for _ in range(steps):
         yield now
@@ -53,7 +54,7 @@ def differing(one: np.ndarray, other: np.ndarray) -> set[int]:
 
 
 def test_two_typical_sizes_differ_in_the_features_of_sizes_alone():
-    """The masks are the same, and so are operators and all that no size enters, fingerprints among them."""
+    """The masks, operators, edges and fingerprints are equal; only features of sizes and costs differ."""
     of_sizes = columns(SIZE, SIZES, POWERS, LENGTH, CONTENT)
     for small, large in states(encoder_task(8), encoder_task(64)):
         assert small.graph.hash == large.graph.hash
@@ -67,7 +68,7 @@ def test_two_typical_sizes_differ_in_the_features_of_sizes_alone():
 
 
 def test_the_fixed_twin_differs_in_what_is_symbolic_alone():
-    # No other size is 23. With this seed no rule compares two sizes of which one is open.
+    # No other size is 23. With this seed no rule compares a symbolic size with another size.
     for symbolic, fixed in states(encoder_task(23), encoder_task(sequence=23), seed=2):
         one, other = symbolic.arrays(), fixed.arrays()
         assert np.array_equal(symbolic.counts, fixed.counts)
@@ -80,14 +81,15 @@ def test_the_fixed_twin_differs_in_what_is_symbolic_alone():
 
 
 def test_what_is_symbolic_is_said_of_each_tensor_that_is_read():
-    """Scores [1, heads, seq, seq] have two symbolic axes; x [1, seq, 32] has one; none leads."""
+    """Scores [1, heads, seq, seq] have two symbolic axes, and x [1, seq, 32] has one; no leading axis is symbolic."""
     arrays = encoder_task(8).initial.arrays()
     degrees = {tuple(row[:4]) for row in arrays.edges[:, sorted(columns(DEGREES))].astype(int).tolist()}
     assert degrees == {(0, 0, 0, 0), (0, 1, 0, 0), (0, 0, 1, 0), (0, 0, 0, 1), (0, 0, 1, 1)}
 
 
 def test_axes_that_are_merged_are_one_symbolic_axis_of_degree_two():
-    """x [batch, seq, 4] → a [batch, seq, 4] → b [batch·seq, 4] → c; the leading axis is symbolic in all."""
+    """The tensors are x [batch, seq, 4] → a [batch, seq, 4] → b [batch·seq, 4] → c; the leading axis is symbolic in
+    each."""
     model = onnx_model("a = Relu(x)\nb = Flatten(a)\nc = Neg(b)", {"x": ("batch", "seq", 4)}, "c", b={"axis": 2})
     task = task_of(model, SIGNS_AND_PRODUCTS)
     task = Task(task.graph, task.rules, task.cost, sizes=({"batch": 2, "seq": 8},))
@@ -104,7 +106,8 @@ def test_the_shapes_of_the_arrays_are_those_that_the_spec_says():
 
 
 def test_sizes_stand_in_the_order_of_the_names_of_their_symbols():
-    """Over several typical sizes their mean, in logarithms; more symbols than slots leave the last ones out."""
+    """Several typical sizes give the mean of their logarithms. If there are more symbols than slots, the last ones are
+    left out."""
     expected = np.log1p([2, np.expm1(np.log1p([16, 256]).mean())])
     both = size_features(({"seq": 16, "batch": 2}, {"batch": 2, "seq": 256}))
     assert np.allclose(both[:2], expected) and not both[2:].any()
@@ -116,7 +119,7 @@ def test_sizes_stand_in_the_order_of_the_names_of_their_symbols():
 
 
 def walked(graph, rng, steps: int = 12):
-    """(state, the same state of a disguise of the graph) along a random walk."""
+    """Yield (state, the same state of a disguise of the graph) along a random walk."""
     one, other = state_of(graph, load_rules()), state_of(disguised(graph, rng), load_rules())
     for _ in range(steps):
         yield one, other
@@ -127,7 +130,8 @@ def walked(graph, rng, steps: int = 12):
 
 @pytest.mark.parametrize("name", ["tiny_resnet18", "tiny_bert_base", "tiny_shufflenet_v2"])
 def test_graphs_that_rules_cannot_tell_apart_look_the_same(name):
-    """Other ids, other weights, literals that nobody shares: unless several operators read one large weight."""
+    """Other ids, weights and unshared literals do not change the observation, unless several operators read one large
+    weight."""
     compared = 0
     for one, other in walked(load_graph(load(name)), np.random.default_rng(0)):
         assert one.graph.hash != other.graph.hash and np.array_equal(one.counts, other.counts)
@@ -138,7 +142,7 @@ def test_graphs_that_rules_cannot_tell_apart_look_the_same(name):
 
 
 def test_a_change_that_a_mask_depends_on_is_seen():
-    """One attribute, literal, size, data type, wire or output at a time, which a condition may ask."""
+    """Change one attribute, literal, size, data type, wire or output at a time, which a condition can read."""
     tally = Tally(load_rules(), np.random.default_rng(1))
     models = [load("tiny_shufflenet_v2"), random_model(8)]
     for model in at_night([load("tiny_bert_base_fused"), *models, random_model(3)], models):
@@ -160,7 +164,8 @@ def test_a_change_that_a_mask_depends_on_is_seen():
 
 
 def test_nodes_of_different_graphs_that_are_alike_have_the_same_matches():
-    """What a network that passes messages can learn; within one edge that is not so, or this test would say nothing."""
+    """A network that passes messages sees only neighbourhoods. Equal neighbourhoods of 6 edges have equal matches. At
+    distance 0 they do not, so the test can fail."""
     tally = Tally(load_rules(), np.random.default_rng(2))
     for problem in [(load("tiny_resnet18"), {}, 12), *((random_model(k), {}, 12) for k in range(at_night(4, 2)))]:
         compare(*problem, 12, tally)
@@ -183,7 +188,7 @@ def test_arrays_that_nobody_asked_for_on_the_way_are_those_of_the_graph_taken_an
 
 
 def test_a_large_weight_has_a_fingerprint_as_long_as_another_operator_reads_an_equal_one():
-    """However far from it that is."""
+    """Only another operator with an equal weight makes the fingerprint necessary, at any distance."""
     lines = "a = MatMul(x, w)\nb = Relu(a)\nc = Neg(b)\nd = Abs(c)\ne = Neg(d)\nf = MatMul(e, u)\ng = Neg(f)"
     model = onnx_model(lines, {"x": (4, 4)}, "g", {"w": (4, 4), "u": (4, 4)})
     both = task_of(model, "drop:\n  Relu(MatMul(x, w)) => Relu(x)").initial
@@ -202,12 +207,12 @@ def test_a_rewrite_that_makes_what_two_operators_read_the_same_tensor_is_seen_by
 
 
 def weights(arrays: GraphArrays) -> np.ndarray:
-    """The edges of weights and literals."""
+    """Return the edges of weights and literals."""
     return arrays.edges[arrays.senders == arrays.receivers]
 
 
 def test_no_weight_stays_in_memory_once_its_graph_is_gone():
-    """A cache of constants, however small they are, keeps the model that their contents are read from."""
+    """A cache of constants would keep the model in memory, because their contents are read from it."""
     graph = load_graph(load("tiny_bert_base"))
     loads = [weakref.ref(constant.load) for constant in graph.constants.values()]
     state = state_of(graph, load_rules())

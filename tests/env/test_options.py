@@ -1,4 +1,4 @@
-"""`gymnasium.make` and `rlflow.load_task` refuse wrong options with the words of the command line."""
+"""Test that `gymnasium.make` and `rlflow.load_task` refuse wrong options with the messages of the command line."""
 
 import gymnasium
 import numpy as np
@@ -10,7 +10,7 @@ from rlflow.runs.config import load_config
 
 MODEL = "tiny_squeezenet1_1"
 FLAT = "rlflow/GraphRewriteFlat-v0"
-WRONG = [  # options of gymnasium.make, KEY=VALUE of the command line
+WRONG = [  # Options of gymnasium.make, and KEY=VALUE of the command line.
     ({"moves": "alik"}, "env.moves=alik"),
     ({"max_steps": 0}, "env.max_steps=0"),
     ({"max_steps": -5}, "env.max_steps=-5"),

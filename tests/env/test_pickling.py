@@ -1,4 +1,5 @@
-"""Graphs, states, tasks and environments pickle, so that a worker process can send the best graph home."""
+"""Test that graphs, states, tasks and environments can be pickled, so that a worker process can return the best
+graph."""
 
 import pickle
 
@@ -27,7 +28,7 @@ def again(thing):
 
 
 def assert_same_graph(graph, other, folder) -> None:
-    """Equal hash, and the same bytes of the saved file."""
+    """Check that two graphs have equal hashes and orders and are saved as the same bytes."""
     assert other.hash == graph.hash and other.order == graph.order
     for name, one in (("a", graph), ("b", other)):
         save_graph(one, folder / f"{name}.onnx")
@@ -35,7 +36,7 @@ def assert_same_graph(graph, other, folder) -> None:
 
 
 def walked(env, steps: int, seed: int = 0):
-    """The unwrapped environment after random valid rewrites."""
+    """Return the unwrapped environment after random valid rewrites."""
     env.reset(seed=seed)
     rng, inner = np.random.default_rng(seed), env.unwrapped
     for _ in range(steps):
@@ -85,13 +86,13 @@ def with_weights_outside(folder):
     whole, graph = load_graph(onnx.load(folder / "m.onnx")), load_graph(folder / "m.onnx")
     pickled = pickle.dumps(graph)
     (folder / "weights.bin").unlink()
-    with pytest.raises(RLFlowError):  # the graph that was not pickled needs the file
+    with pytest.raises(RLFlowError):  # The original graph still needs the file.
         next(iter(graph.constants.values())).load()
     return whole, pickle.loads(pickled)
 
 
 def with_odd_content(folder):
-    """Strings, bfloat16, 4-bit numbers, an empty weight and a scalar."""
+    """Return a graph with strings, bfloat16, 4-bit numbers, an empty weight and a scalar, and its pickled copy."""
     weights = {
         "text": numpy_helper.from_array(np.array(["a", "ü"], object), "text"),
         "bf16": helper.make_tensor("bf16", TensorProto.BFLOAT16, [2], [1.5, -2.0]),
@@ -108,7 +109,7 @@ def with_odd_content(folder):
 
 
 def with_symbols_and_a_body(folder):
-    """A symbolic size, a captured tensor, a local function and metadata."""
+    """Return a graph with a symbolic size, a captured tensor, a local function and metadata, and its pickled copy."""
     text = """<ir_version: 8, opset_import: ["" : 17, "own" : 1], metadata_props: ["author": "me"]>
         g (float[n, 2] x, bool c) => (float[n, 2] y) <float[2] w = {1.0, 2.0}> {
             z = own.twice(x)
@@ -121,7 +122,7 @@ def with_symbols_and_a_body(folder):
 
 
 def with_new_weights(folder):
-    """A graph with constants that a rule made."""
+    """Return a graph with constants that a rule made, and its twice pickled copy."""
     graph = walked(make_env(EnvSpec(MODEL, cost="analytic")), 12, seed=1).state.graph
     return graph, again(again(graph))
 
@@ -148,7 +149,7 @@ def test_every_rule_is_read_again_from_its_own_lines():
             rule.text, rule.family, rule.why, rule.for_all_shapes,
         )  # fmt: skip
     text = "mine: two become one\n  Relu(Relu(x)) <=> Relu(x)\n"
-    for rule in parse(text, "own"):  # a rule of somebody's own, in no file of the package
+    for rule in parse(text, "own"):  # The rule comes from a user and is in no file of the package.
         assert again(rule).text == rule.text
 
 

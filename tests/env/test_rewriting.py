@@ -36,7 +36,7 @@ def same(left: dict, right: dict) -> bool:
 
 
 def random_walk(env: GraphRewriteEnv, steps: int, seed: int) -> list[tuple[int, int]]:
-    """Plays random rewrites (no NO-OP); returns them."""
+    """Play random rewrites without NO-OP and return them."""
     rng, played = np.random.default_rng(seed), []
     for _ in range(steps):
         masks = env._observation()["location_masks"][:-1]
@@ -54,7 +54,7 @@ def random_walk(env: GraphRewriteEnv, steps: int, seed: int) -> list[tuple[int, 
 
 @pytest.fixture
 def registered():
-    """Registers an environment of a task under a name that gym.make knows, for one test."""
+    """Yield a function that registers an environment of a task for gym.make and returns its name, for one test."""
 
     def register(task: Task) -> str:
         gym.register("RLFlowTest-v0", entry_point=lambda **kwargs: GraphRewriteEnv(task, **kwargs))
@@ -174,7 +174,7 @@ def test_no_rule_shows_more_locations_than_the_limit():
 
 
 def growing_rules() -> RuleSet:
-    """One rule that makes a graph larger for ever."""
+    """Return one rule that can enlarge a graph without end."""
     rules = parse("grow: for a test\n  Relu(x) => Relu(Relu(x))\n", "growth")
     return RuleSet(tuple(rules), "growth")
 
@@ -190,7 +190,7 @@ def test_masks_keep_the_graph_within_the_padding(room):
         assert env.observation_space.contains(observation)
         masks = observation["location_masks"]
         counts = masks.sum(axis=1)
-        assert np.array_equal(masks, np.arange(masks.shape[1]) < counts[:, None])  # as docs/ARCHITECTURE.md says
+        assert np.array_equal(masks, np.arange(masks.shape[1]) < counts[:, None])  # As docs/ARCHITECTURE.md says.
         if played == room:
             assert not masks[:-1].any() and masks[-1, 0] and not env.candidates()
             assert env.state.counts.sum() > 0 and env.step((0, 0))[1] == -100.0
@@ -206,7 +206,7 @@ def test_all_normalisations_can_be_folded_within_the_usual_padding():
     env.reset()
     for _ in range(int(env.state.counts[fold])):
         assert env.step((fold, 0))[-1]["valid"]
-    observation, limit = env.step((fold, 0))[0], env.encoding_spec.max_locations  # an invalid one changes nothing
+    observation, limit = env.step((fold, 0))[0], env.encoding_spec.max_locations  # An invalid action changes nothing.
     assert env.state.counts[fold] == 0 and len(env.state.arrays().ops) > 2 * len(env.initial.arrays().ops)
     assert np.array_equal(observation["location_masks"][:-1].sum(axis=1), np.minimum(env.state.counts, limit))
 
@@ -284,7 +284,8 @@ def test_restored_and_replayed_states_give_the_same_bits(seed, name):
     for action in second:
         env.step(action)
     assert same(env._observation(), end) and env.state.graph.hash == graph_hash
-    fresh_task = Task(load_graph(load(name)), load_rules(), env.task.cost)  # nothing shared, no cache warm
+    # A new task shares nothing, and its caches are empty.
+    fresh_task = Task(load_graph(load(name)), load_rules(), env.task.cost)
     fresh = GraphRewriteEnv(fresh_task, max_steps=50)
     fresh.reset()
     for action in first + second:
@@ -321,7 +322,7 @@ def test_candidates_are_the_graphs_that_each_valid_action_leads_to():
 
 
 def renamed(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Other names for all nodes and inner tensors."""
+    """Return the same model with other names for all nodes and inner tensors."""
     model, outer = onnx.ModelProto.FromString(model.SerializeToString()), set()
     outer = {v.name for v in (*model.graph.input, *model.graph.output)}
     name = lambda old: old if old in outer or not old else f"other.{old[::-1]}"  # noqa: E731
@@ -381,7 +382,8 @@ def test_costs_and_features_by_difference_equal_those_counted_anew(name):
 
 @pytest.mark.parametrize("name", ["tiny_bert_base", *slow("tiny_resnet50", "tiny_inception_v3")])
 def test_a_step_reads_no_weight(name):
-    task = Task(load_graph(load(name)), load_rules(), AnalyticCost())  # not the shared one: it is spoilt here
+    # The test spoils the task, so it does not use the shared one.
+    task = Task(load_graph(load(name)), load_rules(), AnalyticCost())
     for constant in task.graph.constants.values():
         if constant.type.size > SHAPE_VALUE_LIMIT:
             constant.load = lambda: pytest.fail("a weight was read")
@@ -403,4 +405,4 @@ def test_a_fork_goes_its_own_way():
     assert fork.state.graph.hash != hash_
     assert env.state.graph.hash == hash_ and np.array_equal(env.action_masks(), masks)
     actions = [[some.action_space.sample().tolist() for _ in range(5)] for some in (env, fork)]
-    assert actions[0] == actions[1]  # each draws from a generator of its own
+    assert actions[0] == actions[1]  # Each environment draws from a generator of its own.

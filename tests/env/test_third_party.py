@@ -1,4 +1,4 @@
-"""sb3-contrib's MaskablePPO on all environments, with nothing of ours in between."""
+"""Test sb3-contrib's MaskablePPO on all environments, without an adapter."""
 
 import numpy as np
 import pytest
@@ -30,7 +30,8 @@ def dream():
     prepare_tensorflow(0)
     task = tiny_task("tiny_squeezenet1_1", 8)
     config = MDNRNNConfig(latent=4, hidden=8, encoder_hidden=8, message_passing_steps=1, gaussians=2)
-    model = MDNRNNWorldModel(task.encoding_spec, config)  # untrained: what it dreams does not matter here
+    # An untrained model is enough, because its predictions do not matter here.
+    model = MDNRNNWorldModel(task.encoding_spec, config)
     return DreamEnv(model, task.initial, max_steps=20)
 
 

@@ -1,4 +1,4 @@
-"""Many real environments at once, and the one that Gymnasium makes by its name."""
+"""Test vectorised real environments, and the vector environment that Gymnasium makes by name."""
 
 import subprocess
 import sys
@@ -17,7 +17,8 @@ SPEC = EnvSpec("tiny_squeezenet1_1", cost="analytic", max_locations=6, max_steps
 
 
 def walk(env, actions) -> list[tuple]:
-    """(observation, reward, terminated, truncated) of every step of one environment, which is reset when it ends."""
+    """Return (observation, reward, terminated, truncated) of every step of one environment, which is reset at each
+    end."""
     seen = []
     env.reset()
     for action in actions:
@@ -29,7 +30,7 @@ def walk(env, actions) -> list[tuple]:
 
 
 def played(seed: int, steps: int) -> np.ndarray:
-    """int64 [steps, 2]: valid, invalid and NO-OP actions, as they come."""
+    """Return a random mixture of valid, invalid and NO-OP actions, int64 [steps, 2]."""
     env, rng = make_env(SPEC), np.random.default_rng(seed)
     env.reset()
     actions = []
@@ -81,7 +82,8 @@ def test_the_masks_of_the_batch_say_which_actions_are_valid():
     observation, _ = env.reset()
     moved = np.argwhere(observation["location_masks"][0])[0]
     observation, *_, infos = env.step(np.array([moved, [0, SPEC.max_locations - 1]]))
-    assert infos["valid"][0] and not np.array_equal(*observation["location_masks"])  # two different graphs
+    # The two copies now have different graphs.
+    assert infos["valid"][0] and not np.array_equal(*observation["location_masks"])
     for copy, masks in enumerate(observation["location_masks"]):
         valid = {tuple(action) for action in env.envs[copy].state.valid_actions().tolist()}
         assert {tuple(action) for action in np.argwhere(masks).tolist()} == valid
@@ -89,7 +91,8 @@ def test_the_masks_of_the_batch_say_which_actions_are_valid():
     env.close()
 
 
-ASKED = "rlflow, importlib.util; importlib.util.find_spec('gymnasium'); import gymnasium"  # whether it is installed
+# The code only looks whether Gymnasium is installed.
+ASKED = "rlflow, importlib.util; importlib.util.find_spec('gymnasium'); import gymnasium"
 
 
 @pytest.mark.parametrize(

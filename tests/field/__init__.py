@@ -1,7 +1,7 @@
 """Small models that fail in many tools, one module for each kind of complaint, and what `optimise` must do with them.
 
-The kinds are those of public complaints about ONNX tools. Each module has a dictionary CASES: name → `Case`. The keys
-of the first cases are the letters of the scripts from which the kind was collected; the others are variants.
+The kinds come from public complaints about ONNX tools. Each module has a dictionary CASES: name → `Case`. The keys of
+the first cases are the letters of the scripts from which the kind was collected; the others are variants.
 """
 
 import importlib

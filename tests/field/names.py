@@ -1,6 +1,6 @@
 """Names of tensors, nodes and sizes that collide, repeat or are unusual; protected names; custom operators.
 
-The first cases are those of the script from which the kind was collected.
+The first cases come from the script from which this kind was collected.
 """
 
 import numpy as np
@@ -10,7 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tests.field import Case
 from tests.toys.custom import LIBRARY, custom_model
 
-ROLES = ("x", "w", "u", "p", "q", "a", "y", "b", "t", "tt")  # of the tensors of `chain`
+ROLES = ("x", "w", "u", "p", "q", "a", "y", "b", "t", "tt")  # the tensors of `chain`
 PLAIN = dict(zip(ROLES, ROLES, strict=True))
 FASTER = r"(faster|No gain|estimated)"
 
@@ -47,7 +47,7 @@ def called(*texts: str, **more) -> onnx.ModelProto:
 
 
 def like_new_names() -> onnx.ModelProto:
-    """Return a model whose tensors are called as the names that RLFlow makes."""
+    """Return a model whose tensors have names that RLFlow itself would make."""
     return called(
         "x", "w", "u", "w+u (folded)", "p+q (fused)", "p+q+a (fused):0", "y", "p+q+a (fused) input 2",
         "p (rewritten)", "constant",

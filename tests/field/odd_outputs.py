@@ -1,4 +1,7 @@
-"""Outputs that are read on, named twice, inputs, weights, constants or of no node at all."""
+"""Models with unusual outputs.
+
+Such an output is read by another node or listed twice, or it is an input, a weight, a constant or made by no node.
+"""
 
 from functools import partial
 
@@ -14,12 +17,12 @@ SHAPE, X = ["n", 8, 8, 8], ("x", ["n", 3, 8, 8])
 
 
 def model(outputs, more=(), nodes=None, inputs=(), opset: int = 17) -> onnx.ModelProto:
-    """Two convolutions and two transpositions that cancel: x → c1 → n1 → r1 → c2 = y → t → z, and the nodes `more`.
+    """Return a model x → c1 → n1 → r1 → c2 = y → t → z of two convolutions and two transposes that cancel.
 
     Args:
       outputs: (name, shape) or (name, shape, type) of the outputs.
       more: further nodes.
-      nodes: the nodes instead of these; None for them.
+      nodes: nodes that replace the convolutions and transposes; None for these.
       inputs: further inputs, written like outputs.
       opset: version of the opset.
     """

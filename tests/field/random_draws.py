@@ -1,4 +1,4 @@
-"""Operators that draw random numbers: what depends on a draw is not compared, the rest is, and no draw is touched."""
+"""Operators that draw random numbers: outputs that depend on a draw are not compared, and no rewrite changes a draw."""
 
 from functools import partial
 
@@ -16,7 +16,7 @@ def constant(array, name: str) -> onnx.TensorProto:
 
 
 def model(nodes, outputs=("y",), weights=(), functions=(), opset: int = 17) -> onnx.ModelProto:
-    """q = x · w · u [4, 32], a product that one rewrite makes cheaper, followed by `nodes`."""
+    """Return q = x · w · u [4, 32], a product that one rewrite makes cheaper, followed by `nodes`."""
     rng = np.random.default_rng(0)
     products = [N("MatMul", ["x", "w"], ["p"]), N("MatMul", ["p", "u"], ["q"])]
     kinds = {"pick": (TensorProto.INT32, [4, 3]), "mask": (TensorProto.BOOL, [4, 32])}
@@ -32,7 +32,7 @@ def model(nodes, outputs=("y",), weights=(), functions=(), opset: int = 17) -> o
 
 
 def two(op: str, inputs, **attributes) -> list[onnx.NodeProto]:
-    """y = q + e1 · e2, where e1 and e2 are two equal draws."""
+    """Return y = q + e1 · e2, where e1 and e2 are two equal draws."""
     made = [N(op, inputs, [name], **attributes) for name in ("e1", "e2")]
     return [*made, N("Mul", ["e1", "e2"], ["e"]), N("Add", ["q", "e"], ["y"])]
 
@@ -74,7 +74,7 @@ PICK = [
 ]  # fmt: skip
 NIL = [N("RandomNormalLike", ["q"], ["e"]), N("Mul", ["e", "nil"], ["e0"]), N("Add", ["q", "e0"], ["y"])]
 DROPOUT = [N("Dropout", ["q", "ratio", "yes"], ["y", "mask"], seed=3)]
-# A rewrite reads only the first half of what Concat joins; the other half is a draw.
+# A rewrite reads only the first half of Concat's result; the other half is a draw.
 UNREAD = [
     N("RandomNormalLike", ["q"], ["e"]), N("Concat", ["q", "e"], ["both"], axis=1),
     N("Slice", ["both", "zero", "end", "one"], ["y"]),

@@ -1,4 +1,4 @@
-"""Recurrent networks: LSTM, GRU and RNN with outputs, inputs and lengths left out, and loops, scans and branches."""
+"""Recurrent networks: LSTM, GRU and RNN without optional outputs, inputs or lengths; loops, scans and branches."""
 
 import numpy as np
 import onnx
@@ -62,7 +62,7 @@ def _network(kind: str) -> onnx.ModelProto:
 
 
 def _while_loop() -> onnx.ModelProto:
-    """A Loop without a number of trips, which ends when a sum exceeds a limit."""
+    """Return a Loop without a trip count, which ends when a maximum reaches a limit."""
     return bodies.parsed("""g (float[3] x) => (float[3] y) <float limit = {50.0}, bool go = {1}, float three = {3.0}> {
       positive = Abs(x) start = Add(positive, three)
       y = Loop <body = b (int64 i, bool on, float[3] h) => (bool on2, float[3] h2) {
@@ -71,14 +71,14 @@ def _while_loop() -> onnx.ModelProto:
 
 
 def _no_trip() -> onnx.ModelProto:
-    """A Loop whose number of trips is an input and may be 0."""
+    """Return a Loop whose trip count may be 0."""
     return bodies.parsed("""g (float[3] x) => (float[3] y) <int64 n = {0}, bool go = {1}> {
       y = Loop <body = b (int64 i, bool on, float[3] h) => (bool on2, float[3] h2) {
           on2 = Identity(on) r = Relu(h) h2 = Relu(r) }> (n, go, x) }""")
 
 
 def _backward_scan() -> onnx.ModelProto:
-    """A Scan from the last step to the first, along the second axis, whose results are stored in reverse."""
+    """Return a Scan from the last step to the first, along the second axis, whose results are stored in reverse."""
     return bodies.parsed(f"""g (float[2,T,4] x, float[2,4] h0) => (float[2,4] h, float[2,T,4] y)
       <{bodies.named("w", 4, 4)}> {{
       h, y = Scan <num_scan_inputs = 1, scan_input_axes = [1], scan_input_directions = [1], scan_output_axes = [1],
@@ -87,7 +87,7 @@ def _backward_scan() -> onnx.ModelProto:
 
 
 def _sequence_loop() -> onnx.ModelProto:
-    """A Loop that carries a sequence of tensors."""
+    """Return a Loop that carries a sequence of tensors."""
     return bodies.parsed("""g (float[2] x) => (float[6] y) <int64 n = {2}, bool go = {1}> {
       first = SequenceConstruct(x)
       s = Loop <body = b (int64 i, bool on, seq(float[2]) q) => (bool on2, seq(float[2]) q2) {
@@ -96,7 +96,7 @@ def _sequence_loop() -> onnx.ModelProto:
 
 
 def _shared_names() -> onnx.ModelProto:
-    """Two Scans in a row whose bodies use the same names for other tensors."""
+    """Return two Scans in a row whose bodies use the same names for different tensors."""
     body = """body = b (float[4] hp, float[4] xt) => (float[4] hn, float[4] o) {
         a = Mul(xt, k) n = Neg(a) c = Neg(n) hn = ACT(c) o = Add(hp, hn) }"""
     return bodies.parsed(f"""g (float[5,4] x) => (float[5,4] z) <float k = {{2.0}}, float[4] h0 = {{0, 0, 0, 0}}> {{
@@ -105,7 +105,7 @@ def _shared_names() -> onnx.ModelProto:
 
 
 def _embedded_lstm() -> onnx.ModelProto:
-    """An operator LSTM in a branch of an If, between transposes that cancel."""
+    """Return an LSTM in a branch of an If, after two transposes that cancel."""
     return bodies.parsed(f"""g (bool c, float[3,2,4] x) => (float[3,1,2,2] y)
       <{bodies.named("W", 1, 8, 4)}, {bodies.named("R", 1, 8, 2)}> {{
       y = If (c) <then_branch = t () => (float[3,1,2,2] p) {{

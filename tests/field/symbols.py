@@ -1,4 +1,4 @@
-"""Names of sizes, and files that lack a name, a shape, an order or an import that ONNX Runtime does not need."""
+"""Symbolic sizes, and files without a name, a shape, an order or an import that ONNX Runtime does not need."""
 
 from functools import partial
 
@@ -16,7 +16,7 @@ SHAPES = [numpy_helper.from_array(np.array(sizes), name) for name, sizes in (("s
 
 
 def made(nodes, inputs, outputs, opset: int = 17, functions=(), weights=(*WEIGHTS, *SHAPES)) -> onnx.ModelProto:
-    """A model from (name, shape) pairs of its inputs and outputs."""
+    """Return a model from nodes and the (name, shape) pairs of its inputs and outputs."""
     inputs, outputs = ([value(name, FLOAT, shape) for name, shape in ports] for ports in (inputs, outputs))
     imports = [helper.make_opsetid("", opset), *(helper.make_opsetid(f.domain, 1) for f in functions)]
     graph = helper.make_graph(nodes, "g", inputs, outputs, list(weights))
@@ -50,14 +50,14 @@ def misnamed() -> onnx.ModelProto:
 
 
 def chain(x=("n", 16), y=("n", 16), between=(), **options) -> onnx.ModelProto:
-    """y = Identity(x) · w · u, with the nodes `between` in place of the Identity."""
+    """Return y = Identity(x) · w · u; the nodes `between` replace the Identity."""
     products = [N("MatMul", ["x1", "w"], ["p"]), N("MatMul", ["p", "u"], ["y"])]
     nodes = [*(between or [N("Identity", ["x"], ["x1"])]), *products]
     return made(nodes, [("x", x)], [("y", y)], **options)
 
 
 def changed(change, **options) -> onnx.ModelProto:
-    """The chain after a function has changed the model in place."""
+    """Return the model of `chain` after a function has changed it in place."""
     model = chain(**options)
     change(model)
     return model
@@ -78,7 +78,7 @@ def unsorted(model: onnx.ModelProto) -> None:
 
 
 def stale(model: onnx.ModelProto) -> None:
-    """The declared types are those of another batch size and another rank."""
+    """Declare intermediate types of another batch size and another rank."""
     model.graph.value_info.extend([value("p", FLOAT, [7, 16]), value("x1", FLOAT, [16])])
 
 
@@ -106,7 +106,7 @@ def two_opsets(model: onnx.ModelProto) -> None:
 
 def old_ir(model: onnx.ModelProto) -> None:
     model.ir_version = 3
-    del model.graph.initializer[2:]  # ONNX Runtime refuses unused weights in so old a file
+    del model.graph.initializer[2:]  # ONNX Runtime refuses unused weights in a file of this old version
 
 
 def function(opset: int, op: str) -> onnx.FunctionProto:

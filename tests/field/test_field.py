@@ -1,4 +1,4 @@
-"""Each model of tests/field ends as its case says: one line, the documented exit status, an equal file."""
+"""Test that each model of tests/field ends as its case says: one line, the documented exit status, an equal file."""
 
 import re
 
@@ -10,7 +10,7 @@ from tests.commands import in_process
 from tests.field import kinds
 from tests.suite import at_night
 
-# The searches end by their rewrites, not by the clock.
+# The searches end by their number of rewrites, not by the clock.
 OPTIONS = (
     "--seconds", "60", "cost.name=analytic", "eval.measure_seconds=0", "search.interactions=100",
     "search.grasp.patience=3",

@@ -18,7 +18,10 @@ def constant(array, name: str) -> onnx.TensorProto:
 
 
 def model(nodes, others=(), weights=(), opset: int = 15, inputs=()) -> onnx.ModelProto:
-    """c = Conv(x), followed by `nodes`, which make the output y; `others` are further outputs (name, shape, type)."""
+    """Return a model c = Conv(x), followed by `nodes`, which make the output y.
+
+    `others` are further outputs (name, shape, type).
+    """
     rng = np.random.default_rng(0)
     vectors = [constant((1 + rng.random(6)).astype("f"), name) for name in ("scale", "b", "mean", "var")]
     kernel = constant(rng.normal(size=(6, 3, 3, 3)).astype("f"), "w")
@@ -31,7 +34,7 @@ def model(nodes, others=(), weights=(), opset: int = 15, inputs=()) -> onnx.Mode
 
 
 def dropout(ratio, training=True, mask: bool = True, opset: int = 15, inputs=()) -> onnx.ModelProto:
-    """y = Relu(Dropout(c)); a ratio or a training mode of None is not given."""
+    """Return y = Relu(Dropout(c)); a ratio or training mode of None is left out."""
     given = [("ratio", None if ratio is None else np.float32(ratio)), ("train", training)]
     weights = [constant(array, name) for name, array in given if array is not None and not isinstance(array, str)]
     operands = [name if array is not None else "" for name, array in given]

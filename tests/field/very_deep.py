@@ -1,4 +1,4 @@
-"""Very deep and very wide graphs: tools recurse once a node, or take time that grows with the square of the graph.
+"""Very deep and very wide graphs: tools recurse once for each node, or take time quadratic in the size of the graph.
 
 `make test` runs small models of the same shapes; the sizes of the complaints run at night.
 """
@@ -70,7 +70,7 @@ def nested_ifs(depth: int) -> onnx.ModelProto:
 
 
 def products_of_one_tensor(count: int) -> onnx.ModelProto:
-    """Many products with one left side: pairs of them can be merged, and there are count² / 2 pairs."""
+    """Return many products with one left side; each of the count² / 2 pairs can be merged."""
     nodes = [h.make_node("MatMul", ["x", "w"], [f"p{k}"]) for k in range(count)]
     return model([*nodes, h.make_node("Sum", [f"p{k}" for k in range(count)], ["s"])], "s", {"w": NUMBERS["w"]})
 
@@ -88,7 +88,7 @@ def concats_of_concats(count: int) -> onnx.ModelProto:
 
 
 def split_into_many(count: int) -> onnx.ModelProto:
-    """One Split with many outputs, each of which passes a Relu, into one Concat."""
+    """Return a Split with many outputs; a Relu follows each output, and a Concat joins the results."""
     weights = {"tall": np.ones((8 * count, 8), np.float32), "parts": np.full(count, 8, np.int64)}
     nodes = [
         h.make_node("ReduceMean", ["x"], ["mean0"], axes=[0]), h.make_node("Mul", ["tall", "mean0"], ["big"]),
@@ -131,6 +131,7 @@ CASES = {
     "many outputs": Case(lambda: many_outputs(1500), says=ENDS),
     "concats of concats": Case(lambda: concats_of_concats(1500), says=ENDS),
     "split into many": Case(lambda: split_into_many(1000), says=ENDS),
-    "ifs nested 25 deep": Case(lambda: nested_ifs(25), says=ENDS),  # protobuf reads 100 messages deep, 3 for each
+    # protobuf reads 100 nested messages, and each If takes three of them
+    "ifs nested 25 deep": Case(lambda: nested_ifs(25), says=ENDS),
     "branch of many nodes": Case(lambda: branch_of_many_nodes(2000), says=ENDS),
 }

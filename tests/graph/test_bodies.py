@@ -1,4 +1,4 @@
-"""Rewrites inside bodies of If, Loop and Scan, and inside functions."""
+"""Test rewrites inside the bodies of If, Loop and Scan, and inside functions."""
 
 from collections import Counter
 
@@ -34,7 +34,7 @@ FOUND = {
 
 
 def walk(model: onnx.ModelProto, seed: int, steps: int):
-    """Yield the graphs of a random walk of rewrites, the start included, with their tables and the action before."""
+    """Yield (graph, table of matches, action that led to the graph) along a random walk, including its start."""
     random, graph = np.random.default_rng(seed), load_graph(model)
     table = MatchTable(RULES, graph)
     yield graph, table, None
@@ -174,7 +174,8 @@ def test_a_body_costs_as_often_as_it_runs():
 
 def test_a_body_in_which_a_name_has_two_meanings_stays_in_its_attribute():
     model = loop("b = Neg(h) h2 = Neg(b)")
-    model.graph.node.append(onnx.helper.make_node("Add", ["a", "y"], ["b"]))  # after the Loop, which the checker allows
+    # this node follows the Loop, which the checker allows
+    model.graph.node.append(onnx.helper.make_node("Add", ["a", "y"], ["b"]))
     model.graph.output.append(onnx.helper.make_tensor_value_info("b", onnx.TensorProto.FLOAT, [2]))
     onnx.checker.check_model(model)
     graph = load_graph(model)

@@ -1,4 +1,4 @@
-"""What RLFlow does not look at comes out as it went in: attributes, notes, annotations, weights of every type."""
+"""Test that a written model keeps what RLFlow does not read: attributes, notes, annotations, weights of every type."""
 
 import numpy as np
 import onnx
@@ -20,7 +20,7 @@ NEG_NEG = "g (float[2] x) => (float[2] y, float[2] z) { a = Neg(x) b = Neg(a) y 
 
 
 def attributes() -> dict[str, onnx.AttributeProto]:
-    """One attribute of every type, and the empty ones."""
+    """Return one attribute of every type and the empty attributes."""
     tensor = numpy_helper.from_array(np.array([np.nan, -0.0], np.float32), "t")
     graph = helper.make_graph([helper.make_node("Neg", ["x"], ["u"])], "g", [], [helper.make_value_info("u", FLOAT)])
     indices = numpy_helper.from_array(np.array([1], np.int64))
@@ -87,7 +87,10 @@ def test_what_a_node_says_goes_with_it():
 
 
 def test_annotations_stay_while_their_tensors_do():
-    """Nothing but the annotations names the scale of a; w's is an operator's input, too."""
+    """An annotation is removed with its tensor only.
+
+    Only an annotation reads the scale of a, while the scale of w is also the input of an operator.
+    """
     before = model("g (float[2] x) => (float[2] y) <float[2] w = {1, 2}, float sa = {0.5}, float sw = {2}> "
         "{ a = Neg(x) b = Neg(a) c = Add(b, w) y = Mul(c, sw) }")
     for tensor, scale in (("a", "sa"), ("w", "sw")):
@@ -109,7 +112,7 @@ TYPES = sorted(set(TensorProto.DataType.keys()) - {"UNDEFINED"})
 
 @pytest.mark.parametrize("name", TYPES)
 def test_a_weight_of_every_type_keeps_its_bits(name):
-    """An odd number of elements: the types of 2 and 4 bits are packed."""
+    """The number of elements is odd, because types of 2 and 4 bits are packed into bytes."""
     kind = TensorProto.DataType.Value(name)
     dtype = helper.tensor_dtype_to_np_dtype(kind)
     texts = np.array(["a", "", "ü"], object)
@@ -141,7 +144,7 @@ def test_a_text_that_is_no_text_is_named():
 
 
 def test_what_is_drawn_at_every_run_is_not_folded():
-    """A weight with dropout in training: a factor that follows must not fix what was drawn."""
+    """A weight with dropout in training is random: folding a factor into the weight would fix the draw."""
     before = model("g (float[1,2] x) => (float[1,2] y) "
         "<float[2,2] w = {1, 2, 3, 4}, float r = {0.5}, bool t = {1}, float k = {2}> "
         "{ d = Dropout(w, r, t) m = MatMul(x, d) y = Mul(m, k) }")
@@ -184,7 +187,7 @@ def test_what_a_subgraph_inside_a_subgraph_reads_may_be_replaced():
         y = If (c) <then_branch = t () => (float[2] u) {{ u = {inner.format("u1", "u2")} }},
                     else_branch = e () => (float[2] v) {{ v = {inner.format("v1", "v2")} }}> }}""")
     after = to_model(rewritten(load_graph(before), "neg-neg"))
-    assert [node.op_type for node in after.graph.node] == ["If"]  # the innermost nodes read x
+    assert [node.op_type for node in after.graph.node] == ["If"]  # this shows that the innermost nodes read x
     for branch in (True, False):
         inputs = [np.array([3, -4], np.float32), np.array(branch)]
         compare(outputs_of(before, inputs), outputs_of(after, inputs), 1e-6, 0)

@@ -1,4 +1,4 @@
-"""Operators of ONNX Runtime's own domain: what onnx knows of them, and models that gain and lose them."""
+"""Test operators of ONNX Runtime's own domain: their shape inference, and rewrites that add or remove them."""
 
 import numpy as np
 import onnx
@@ -38,7 +38,7 @@ def of_runtime(text: str) -> onnx.ModelProto:
 
 
 def after(source: onnx.ModelProto, *names: str):
-    """The graph after the rules, each at its first location."""
+    """Return the graph after the named rules, each applied at its first location."""
     graph = load_graph(source)
     for name in names:
         graph = apply(graph, RULES[RULES.index(name)], explain(graph, RULES, name)[0][0])
@@ -185,7 +185,7 @@ def test_a_function_of_the_model_with_such_a_name_is_refused():
 
 
 def test_what_is_not_inferred_is_carried_through():
-    """Keys and values that have heads as an axis."""
+    """The shape of attention is unknown if keys and values have an axis of heads; the operator is carried through."""
     source = of_runtime(
         "(float[2,3,8] q, float[2,2,5,4] k) => (float[2,3,8] y) "
         "{ a = com.microsoft.MultiHeadAttention <num_heads = 2> (q, k, k) y = Relu(a) }"
@@ -263,7 +263,10 @@ def test_features_distinguish_the_operators():
 
 
 def test_sizes_of_different_names_are_no_fault_of_a_whole_model():
-    """ONNX's inference makes up a name for each size that has none, and a model may call one size twice."""
+    """Sizes of different names do not contradict each other, but different numbers do.
+
+    ONNX's inference makes up a name for each unnamed size, and a model may use two names for one size.
+    """
     call = "y = com.microsoft.MultiHeadAttention <num_heads = 2> (a, b, c)"
     interface = "(float[2,N,8] a, float[2,N,8] b, float[2,M,8] c) => (float[2,K,8] y)"
     checker.check_model(of_runtime(f"{interface} {{ {call} }}"), full_check=True)

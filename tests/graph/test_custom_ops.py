@@ -1,4 +1,4 @@
-"""Models with custom operators: `--custom-ops LIB.so` reaches every session, in this process and in others."""
+"""Test models with custom operators: `--custom-ops LIB.so` reaches every session, in this process and in others."""
 
 import numpy as np
 import onnx
@@ -51,7 +51,7 @@ def test_a_session_without_the_library_names_the_operator_its_domain_and_the_opt
 
 
 def test_worker_processes_have_the_libraries_of_their_parent(library, file):
-    grown = run_memory(file, INPUTS)  # a process without the library would raise
+    grown = run_memory(file, INPUTS)  # raises if the process lacks the library
     assert (grown is None) == (peak_memory_during(lambda: None) is None)
     graph = load_graph(file)
     assert Probe(1, 0.01, 60.0)(graph, graph, [{}]).ratio > 0
@@ -69,7 +69,7 @@ def test_custom_operators_stay_as_they_are_and_a_run_keeps_its_libraries(capsys,
     )  # fmt: skip
     assert not result.is_original and custom_ops.loaded() == ()
     ops = [node.op_type for node in result.model.graph.node]
-    assert ops.count("NegPos") == 3 and "Transpose" not in ops  # neither folded nor merged
+    assert ops.count("NegPos") == 3 and "Transpose" not in ops  # the custom operators are neither folded nor merged
     named = [node.name for node in result.model.graph.node if node.op_type == "NegPos"]
     assert sorted(named) == ["first", "of_a_weight", "second"]
 

@@ -1,4 +1,4 @@
-"""A dequantised model keeps the stored weights and the saturation of activations, and leaves out their rounding."""
+"""Test dequantised models: they keep the stored weights and the saturation of activations, but not their rounding."""
 
 from pathlib import Path
 
@@ -33,7 +33,7 @@ def layers(*lines: str, weights: dict[str, np.ndarray], opset: int = 17) -> onnx
 
 
 def stored(seed: int = 0) -> dict[str, np.ndarray]:
-    """Return an int8 weight [8, 4] with a scale and zero point for each column, and the activations' scale and zero.
+    """Return an int8 weight [8, 4], its scales and zero points by column, and the scale and zero point of activations.
 
     The weight has 7 bits: sums of products of 8 bits overflow in ONNX Runtime on processors without 8-bit dot products.
     """
@@ -92,7 +92,7 @@ def test_a_range_that_an_operator_already_has_needs_no_clip():
     parts = stored() | {"s": np.array(np.float32(1 / 255)), "z": np.array(0, np.uint8)}
     model = layers("t = Sigmoid(x)", PAIR.format("t"), WEIGHT, "y = MatMul(td, v)", weights=parts)
     assert "Clip" not in [node.op_type for node in dequantised(model, "").graph.node]
-    parts["s"] = np.array(np.float32(0.9 / 255))  # values up to 1 leave the range by more than a step
+    parts["s"] = np.array(np.float32(0.9 / 255))  # with this scale, values up to 1 exceed the range by more than a step
     model = layers("t = Sigmoid(x)", PAIR.format("t"), WEIGHT, "y = MatMul(td, v)", weights=parts)
     assert "Clip" in [node.op_type for node in dequantised(model, "").graph.node]
 
@@ -144,7 +144,7 @@ def test_a_rewritten_dequantised_model_is_validated_against_the_model_without_ro
     assert to_model(replay(receipt, QDQ)) == onnx.load(made)
     found = validate(path, made, receipt=receipt)
     assert found.ok and any("without rounding" in finding.note for finding in found.findings)
-    assert not validate(path, made).ok  # without the receipt the rounding counts
+    assert not validate(path, made).ok  # without the receipt the missing rounding is an error
 
 
 def test_the_user_decides_and_the_measurement_is_offered(tmp_path: Path):
@@ -162,7 +162,7 @@ def test_the_user_decides_and_the_measurement_is_offered(tmp_path: Path):
 
 
 def test_external_weights_stay_where_they_are(tmp_path: Path):
-    copy = onnx.ModelProto.FromString(QDQ.SerializeToString())  # saving changes a model
+    copy = onnx.ModelProto.FromString(QDQ.SerializeToString())  # a copy, because saving changes a model
     onnx.save_model(copy, tmp_path / "original.onnx", save_as_external_data=True, size_threshold=0)
     graph = load_graph(tmp_path / "original.onnx", widen=True)
     save_graph(graph, tmp_path / "made.onnx")

@@ -1,4 +1,4 @@
-"""Sizes that are polynomials in symbols: arithmetic is that of numbers, equal ones are one object, answers hold."""
+"""Test symbolic sizes (polynomials): arithmetic agrees with numbers, equal sizes are one object, answers are right."""
 
 import operator
 import pickle
@@ -28,7 +28,7 @@ from rlflow.graph.dims import (
 LEAST = {"batch": 1, "seq": 1, "past": 0}
 SYMBOLS = {name: symbol(name, lowest) for name, lowest in LEAST.items()}
 
-# An expression is a number, a name, or (operation, left, right); a divisor is a number from 1.
+# An expression is a number, a name, or (operation, left, right). A divisor is a number of at least 1.
 SMALL = st.integers(-8, 8) | st.sampled_from(sorted(LEAST))
 DIVISORS = st.integers(1, 6)
 
@@ -53,7 +53,7 @@ OPERATIONS = {
 
 
 def value(expression, leaves):
-    """What an expression gives where its names are `leaves`: Dims, or numbers."""
+    """Return the value of an expression whose names stand for `leaves`, which are Dims or numbers."""
     if isinstance(expression, tuple):
         operation, left, right = expression
         return OPERATIONS[operation](value(left, leaves), value(right, leaves))
@@ -79,7 +79,10 @@ def test_arithmetic_is_that_of_numbers_at_every_size(expression, several):
 
 @given(POLYNOMIALS, POLYNOMIALS, SEVERAL)
 def test_a_quotient_of_sizes_is_exact_or_refused(left, right, several):
-    """What is divided by a factor of it is the other factor; any other quotient is that of numbers, or not decided."""
+    """Dividing a product by one factor gives the other factor.
+
+    Any other quotient equals the quotient of the numbers, or is undecided.
+    """
     a, b = value(left, SYMBOLS), value(right, SYMBOLS)
     if type(b) is Dim and a != 0:
         assert a * b // b is a or type(a) is int
@@ -108,7 +111,7 @@ def test_a_size_that_is_a_number_is_an_int(expression):
     dim = value(expression, SYMBOLS)
     assert type(dim) in (int, Dim)
     assert type(dim - dim) is int
-    assert type(dim * np.int64(0)) in (int, np.int64)  # a size that comes from an array is a number like others
+    assert type(dim * np.int64(0)) in (int, np.int64)  # a NumPy integer counts as a number, too
     assert type(dim) is int or symbols_of(dim)
 
 
@@ -157,7 +160,10 @@ def test_a_size_that_was_pickled_is_the_same_object(expression):
 
 
 def test_a_name_that_reads_like_a_size_is_not_that_size():
-    """Files call sizes what they like; where two atoms had the same text, division did not end."""
+    """A file may use any text as the name of a size.
+
+    When two atoms had the same text, division did not terminate.
+    """
     named, half = symbol("((seq)//2)"), SYMBOLS["seq"] // 2
     assert named * half is half * named and str(named) != str(half)
     assert (named * half) // (half * named) == 1
@@ -256,7 +262,7 @@ def test_an_expression_is_read(expression, sizes):
 
 @given(st.text(max_size=30) | st.text("abseq+-*/()[]'\"\\ 0123456789.,=:\n", max_size=30))
 def test_text_that_is_no_expression_is_refused(text):
-    """Names of dimensions are anything that people write."""
+    """A name of a dimension may be any text; parsing returns None, a number or a Dim."""
     result = parse(text, SYMBOLS.get)
     assert result is None or type(result) in (int, Dim)
 
@@ -297,7 +303,7 @@ def test_hostile_text_is_refused_quickly(text):
 
 
 def test_what_a_stranger_lets_grow_is_refused():
-    """Forty nodes that square their input, or halve its square, are a small model."""
+    """Huge sizes are refused quickly: forty nodes that square their input, or halve its square, are a small model."""
     for grow in (lambda x: x * x, lambda x: x * x // 2, lambda x: 7 * x, lambda x: x // 2 + 1, lambda x: x * (x + 1)):
         started = time.process_time()
         with pytest.raises(Undecided):

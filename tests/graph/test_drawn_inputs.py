@@ -1,4 +1,4 @@
-"""Drawn inputs satisfy what the graph demands of them, and ONNX Runtime runs the model on them."""
+"""Test drawn inputs: they satisfy the requirements of the graph, and ONNX Runtime runs the model on them."""
 
 import numpy as np
 import onnx
@@ -45,7 +45,7 @@ def small(nodes, inputs, opset=17):
     model.graph.output[0].CopyFrom(
         next(v for v in (*inferred.graph.output, *inferred.graph.value_info) if v.name == out.name)
     )
-    for dim in model.graph.output[0].type.tensor_type.shape.dim:  # no declared size may tell what the inputs must be
+    for dim in model.graph.output[0].type.tensor_type.shape.dim:  # declared sizes must not reveal the inputs
         dim.Clear()
     return model
 

@@ -1,4 +1,4 @@
-"""Inputs of the user are read without pickle, checked against the model, and used before drawn ones."""
+"""Test inputs from the user: they are read without pickle, checked against the model, and used before drawn inputs."""
 
 import zipfile
 

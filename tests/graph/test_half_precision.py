@@ -1,4 +1,4 @@
-"""A widened model has the interface and the weights of the original, and computes as its float32 twin does."""
+"""Test widened models: they keep the original's interface and weights, and compute like its float32 twin."""
 
 import numpy as np
 import onnx
@@ -19,7 +19,7 @@ from tests.suite import slow
 from tests.toys.half import halved
 
 HEADER = '<ir_version: 8, opset_import: ["" : 17]>'
-# Each with the number of Casts to float32 and back that widening adds.
+# name → (model, number of Casts to float32 and back that widening adds)
 MODELS = {
     "an output that another node reads": ("(float16[4] x) => (float16[4] y, float16[4] z) {y = Exp(x) z = Neg(y)}", 3),
     "an input that is an output": ("(float16[4] x) => (float16[4] x, float16[4] z) {z = Neg(x)}", 2),

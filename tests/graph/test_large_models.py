@@ -1,4 +1,4 @@
-"""Models whose weights do not fit into one file: never all of them in memory, and the same bytes every time."""
+"""Test models whose weights do not fit into one file: memory never holds all of them, and files are reproducible."""
 
 import hashlib
 import weakref
@@ -28,13 +28,13 @@ from tests.toys.tiny import tiny_task
 
 @pytest.fixture
 def limit(monkeypatch):
-    """A protobuf that holds next to nothing."""
+    """Lower the limit from which weights go to an external file to 1,000 bytes."""
     monkeypatch.setattr(onnx_writer, "EXTERNAL_DATA_THRESHOLD", 1000)
 
 
 @pytest.fixture(scope="module")
 def rewritten() -> tuple[Graph, list]:
-    """A graph with weights that rules combined, and the way to it."""
+    """Return a graph whose weights include results of rules, and the actions that led to it."""
     result = greedy(tiny_task("tiny_resnet18").initial, 500)
     assert any(node.constant and node.made_by_rule for node in result.state.graph.nodes.values())
     return result.state.graph, result.actions
@@ -50,7 +50,7 @@ def test_the_bytes_are_the_same_every_time_and_under_every_name(rewritten, tmp_p
     assert (tmp_path / "a/other.onnx").stat().st_size < len(data)
     models = [to_model(graph), onnx.load(tmp_path / "a/m.onnx"), onnx.load(tmp_path / "a/other.onnx")]
     for tensor in (tensor for model in models for tensor in model.graph.initializer):
-        tensor.ClearField("data_location")  # loading leaves it there
+        tensor.ClearField("data_location")  # loading does not clear this field
     assert models[0] == models[1] == models[2]
     assert load_graph(tmp_path / "a/m.onnx").hash == load_graph(to_model(graph)).hash
 
@@ -117,7 +117,7 @@ def test_one_weight_is_in_memory_at_a_time(tmp_path, limit):
 
 @pytest.fixture
 def sessions(monkeypatch) -> list[int]:
-    """The numbers of sessions that lived when one was made, itself included."""
+    """Return a list; each new session appends the number of sessions that exist, itself included."""
     living, counts, make = weakref.WeakSet(), [], runtime.session
 
     def counted(*arguments, **options):
@@ -137,7 +137,7 @@ def test_large_models_are_measured_one_after_the_other(sessions, monkeypatch, tm
     result = measured.measure(path, path, seconds=0.1, sessions=2)
     assert result["side_by_side"] and max(sessions) == 2 and result["pairs"] >= 6
     sessions.clear()
-    monkeypatch.setattr(measured, "TOGETHER", (tmp_path / "w.bin").stat().st_size)  # of one model, not of both
+    monkeypatch.setattr(measured, "TOGETHER", (tmp_path / "w.bin").stat().st_size)  # room for one model, not for both
     result = measured.measure(path, path, seconds=0.1, sessions=2)
     assert not result["side_by_side"] and sessions == [1, 1, 1, 1] and result["pairs"] >= 6
     assert 0.2 < result["ratio"] < 5
@@ -155,7 +155,10 @@ def test_two_models_are_compared_one_after_the_other(sessions):
 def with_weights_outside(
     folder: Path, value: float, name: str = "m", location: str = "w.bin", smallest: int = 0
 ) -> Path:
-    """y = x + w, the weight (3,000 × value) in a file of its own, like all tensors of at least `smallest` bytes."""
+    """Write y = x + w and return its path; w has 3,000 elements of `value`.
+
+    Tensors of at least `smallest` bytes lie in the external file `location`.
+    """
     w, shape = np.full(3000, value, np.float32), np.array([2, 1500], np.int64)
     nodes = [helper.make_node("Add", ["x", "w"], ["a"]), helper.make_node("Reshape", ["a", "shape"], ["y"])]
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [3000])
@@ -175,7 +178,7 @@ def test_a_shape_outside_the_file_is_known(tmp_path):
 
 
 def test_models_in_one_folder_keep_their_own_weights(tmp_path):
-    """Each was called optimised.onnx where it was made."""
+    """Two models that were both called optimised.onnx keep their own weights when they are copied into one folder."""
     for value in (1.0, 2.0):
         made = with_weights_outside(tmp_path / f"{value}", value, "optimised", "optimised.onnx.data")
         copy_model(made, tmp_path / "out" / f"{value}.onnx", same=False)
@@ -186,7 +189,7 @@ def test_models_in_one_folder_keep_their_own_weights(tmp_path):
 
 def test_an_original_is_copied_byte_for_byte_but_never_over_another_models_weights(tmp_path):
     one, other = with_weights_outside(tmp_path / "1", 1.0), with_weights_outside(tmp_path / "2", 2.0)
-    for _ in range(2):  # again changes nothing
+    for _ in range(2):  # the second copy changes nothing
         copy_model(one, tmp_path / "out" / "one.onnx", same=True)
     copied = model_files(tmp_path / "out" / "one.onnx")
     assert [path.read_bytes() for path in copied] == [path.read_bytes() for path in model_files(one)]
@@ -197,7 +200,10 @@ def test_an_original_is_copied_byte_for_byte_but_never_over_another_models_weigh
 
 
 def test_where_weights_are_replaced_no_model_lies_that_would_read_them_wrongly(tmp_path, rewritten, limit, monkeypatch):
-    """Killed after the weights and before the model, of a copy and of what is written anew."""
+    """A kill between the new weights and the new model leaves no model that reads wrong weights.
+
+    This holds for copied models and for newly written ones.
+    """
 
     def killed(*_):
         raise KeyboardInterrupt
@@ -220,7 +226,7 @@ def test_where_weights_are_replaced_no_model_lies_that_would_read_them_wrongly(t
 def test_a_copy_that_is_refused_leaves_an_earlier_one_as_it_was(tmp_path):
     old, new = (with_weights_outside(tmp_path / f"{value}", value, "m", "m.onnx.data") for value in (1.0, 2.0))
     model = onnx.load(new, load_external_data=False)
-    model.graph.initializer[1].external_data[0].value = "z.bin"  # which comes after the weights
+    model.graph.initializer[1].external_data[0].value = "z.bin"  # written after the weights
     onnx.save(model, new)
     copy_model(old, tmp_path / "out" / "m.onnx", same=False)
     for folder, content in (("2.0", bytes(4096)), ("out", b"another's")):

@@ -1,4 +1,4 @@
-"""Names of what rules add, and what the written file keeps of the model: names, declarations, documentation."""
+"""Test the names of nodes that rules add, and the names, declarations and documentation that a written model keeps."""
 
 import numpy as np
 import onnx
@@ -22,7 +22,7 @@ X = {"x": np.random.default_rng(0).normal(size=(4, 4)).astype(np.float32)}
 
 
 def layers(label: str = "/block/%s") -> onnx.ModelProto:
-    """Return MatMul, Add (a Gemm), two Transposes that cancel, and a Relu, all documented, with declared tensors."""
+    """Return a documented model with Tanh, a Gemm in two parts, two Transposes that cancel, and a Relu."""
     def floats(name):
         return helper.make_tensor_value_info(name, TensorProto.FLOAT, [4, 4], f"about {name}")
 
@@ -44,7 +44,7 @@ def layers(label: str = "/block/%s") -> onnx.ModelProto:
 
 
 def rewritten(model: onnx.ModelProto, **options):
-    """Return (task, actions, graph) after a greedy search."""
+    """Return (task, actions, graph) after a greedy search on the model."""
     task = EnvSpec("", cost="analytic", threads=1, **options).open(model)
     found = greedy(task.initial, max_steps=50)
     return task, found.actions, found.state.graph
@@ -79,7 +79,7 @@ def test_new_nodes_and_tensors_are_named_after_what_they_replace_and_names_are_u
     _, _, graph = rewritten(layers())
     model = to_model(graph)
     assert [node.name for node in model.graph.node] == ["/block/tanh", "/block/mm+add+relu (fused)"]
-    _, _, graph = rewritten(layers("%.0s"))  # without names, tensors name the nodes
+    _, _, graph = rewritten(layers("%.0s"))  # nodes without names are named after their tensors
     assert [node.name for node in to_model(graph).graph.node] == ["", "p+q+y (fused)"]
 
 
@@ -105,7 +105,7 @@ def test_a_declaration_that_contradicts_the_inferred_size_is_left_out():
     wrong.graph.value_info[0].type.tensor_type.shape.dim[0].dim_param = "rows"
     wrong.graph.value_info[1].type.tensor_type.shape.dim[0].ClearField("dim_value")
     names = {value.name for value in to_model(rlflow.load_task(wrong, cost="analytic").original).graph.value_info}
-    assert names == set("tpquv")  # a name or nothing in place of a number is no contradiction
+    assert names == set("tpquv")  # a symbolic or missing size does not contradict a number
     graph = rlflow.load_task(layers(), cost="analytic").original
     graph.interface.template.graph.value_info[0].type.tensor_type.shape.dim[0].dim_value = 5
     assert {value.name for value in to_model(graph).graph.value_info} == set("pquv")

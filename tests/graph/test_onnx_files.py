@@ -1,4 +1,4 @@
-"""ONNX in and out: nothing is lost on the way, and bad input is named."""
+"""Test reading and writing of ONNX files: nothing is lost, and messages name what is wrong in bad input."""
 
 import numpy as np
 import onnx
@@ -25,7 +25,7 @@ def model(text: str, opset: int = 20, ir_version: int = 8, domains: str = "") ->
 
 
 def rewritten(graph, *names: str):
-    """The graph after the first location of each rule."""
+    """Return the graph after the named rules, each applied at its first location."""
     for name in names:
         matches, refusals = explain(graph, RULES, name)
         assert matches, (name, refusals)
@@ -43,7 +43,8 @@ def in_onnxruntime(model: onnx.ModelProto, feeds):
 
 def assert_equal(before: onnx.ModelProto, after: onnx.ModelProto, evaluate=run, feeds=None, tolerance=1e-5) -> None:
     onnx.checker.check_model(after, full_check=True)
-    fixed = {t.name for t in before.graph.initializer} if before.ir_version < 4 else set()  # listed, not to be given
+    # old files list weights as inputs
+    fixed = {t.name for t in before.graph.initializer} if before.ir_version < 4 else set()
     assert [v.name for v in before.graph.input if v.name not in fixed] == [v.name for v in after.graph.input]
     assert [v.name for v in before.graph.output] == [v.name for v in after.graph.output]
     feeds = random_feeds(before, 0) | (feeds or {})
@@ -98,7 +99,7 @@ CONSTANTS = """g (float[2] x) => (float[2] y, float f, float[2] g, int64 i, int6
     y = Mul(b, g)
   }"""
 ROUND_TRIPS = {
-    # name: (model, evaluator)
+    # name → (model, evaluator)
     "if": (model(f"g (float[3] x, bool c) => (float[3] y) <float[3] w = {{1, 2, 3}}> {IF}"), in_onnxruntime),
     "loop": (model(f"g {LOOP}"), in_onnxruntime),
     "opset 9": (model(SQUEEZE_9, opset=9), in_onnxruntime),
@@ -292,7 +293,7 @@ def test_a_rule_writes_the_form_of_the_models_opset():
 
 
 def test_weights_are_folded_by_the_models_own_opset():
-    """Softmax flattened its input before opset 13; the enlarged kernel beside it needs Pad, an input since 11."""
+    """Weights are folded by the model's own opset, in which Softmax flattens its input and Pad has no input `pads`."""
     before = model("""g (float[1,2,3,3] x) => (float[1,2,3,3] y, float[1,1,3,3] z)
         <float[2,2,1,1] w = {1, 2, 3, 5}, float[1,2,3,3] u = {1,2,3,4,5,6,7,8,9,1,2,3,4,5,6,7,8,9}> {
         s = Softmax(w) y = Conv(x, s) z = Conv <pads = [1, 1, 1, 1]> (x, u) }""", opset=9)
@@ -364,7 +365,7 @@ def test_a_dimension_without_a_name_is_bound_too():
 
 OPEN = "the model leaves sizes of its inputs open: {}; say which it will run with, for example {}"
 BINDINGS = [
-    # input's shape, shapes given, what the message must say
+    # (input, given shapes, expected message)
     ("float[N,2] x", {}, OPEN.format("'x' is [N, 2]", "--shape N=1")),
     ("float[?,2] x", {}, OPEN.format("'x' is [?, 2]", "--shape x=1x2")),
     ("float[N,M] x, float[N] z", {"M": 2}, OPEN.format("'x' is [N, M], 'z' is [N]", "--shape N=1")),
@@ -418,7 +419,7 @@ def test_external_weights_are_read(tmp_path):
 
 
 def test_external_weights_that_are_carried_through_move_with_the_model(tmp_path):
-    """Here a default of an input; elsewhere tensors of Constant nodes and of subgraphs."""
+    """External weights move with the model: a default of an input, and tensors of Constant nodes also in subgraphs."""
     text = """g (float[2,2] x, bool c, float[2,2] w) => (float[2,2] y) <float[2,2] w = {1, 2, 3, 4}> {
         k = Constant <value = float[2,2] {1, 2, 3, 4}> () a = Add(x, k)
         y = If (c) <then_branch = t () => (float[2,2] u) { l = Constant <value = float[2,2] {1, 2, 3, 4}> ()

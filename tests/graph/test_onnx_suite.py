@@ -1,4 +1,4 @@
-"""A sample of the onnx package's own tests through RLFlow; `python -m tests.nightly.onnx_suite` runs them all."""
+"""Test a sample of the onnx package's backend tests; `python -m tests.nightly.onnx_suite` runs all of them."""
 
 import sys
 from functools import cache
@@ -77,7 +77,7 @@ MODELS = """simple/expand_shape_model1 simple/sequence_model1 simple/sequence_mo
     pytorch-operator/operator_convtranspose real/squeezenet real/shufflenet""".split()
 POOLS = """averagepool_2d_ceil averagepool_2d_pads_count_include_pad maxpool_with_argmax_2d_precomputed_strides
     maxpool_2d_uint8 lppool_2d_dilations"""
-SLOW_MODULES = ("averagepool", "lppool", "maxpool")  # they compute their data in loops, which takes ten seconds
+SLOW_MODULES = ("averagepool", "lppool", "maxpool")  # these modules compute their data in loops, for ten seconds
 if NIGHTLY:
     SAMPLE["pools"] = POOLS
     MODELS.append("real/inception_v2")
@@ -88,7 +88,7 @@ NAMES = [f"node/{name}" for names in SAMPLE.values() for name in names.split()] 
 def cases() -> dict[str, Case]:
     for name in () if NIGHTLY else SLOW_MODULES:
         name = f"onnx.backend.test.case.node.{name}"
-        sys.modules.setdefault(name, ModuleType(name))  # empty, so that the package does not import the module
+        sys.modules.setdefault(name, ModuleType(name))  # an empty module prevents the import of the slow one
     names = {f"{case.kind}/{case.name.removeprefix('test_')}": case for case in load_cases()}
     return {name: names[name] for name in NAMES}
 
@@ -110,7 +110,7 @@ def test_it_survives_the_round_trip_and_rewrites(name):
 
 NAN, ONE = np.float32("nan"), np.float32(1)
 UNEQUAL = [
-    # expected, result, relative tolerance
+    # (expected, result, relative tolerance)
     ([ONE], [ONE, ONE], 1),
     ([[ONE]], [ONE], 1),
     ([None], [ONE], 1),

@@ -1,4 +1,4 @@
-"""Attributes that became inputs are those of ONNX's own schemas, and sizes of pools are those of ONNX Runtime."""
+"""Test opsets: attributes became inputs as in ONNX's own schemas, and pools give sizes as in ONNX Runtime."""
 
 from itertools import product
 
@@ -43,7 +43,7 @@ def test_a_split_of_parts_that_are_not_equal_says_how_many_there_are():
 
 @pytest.mark.parametrize("op", ["AveragePool", "MaxPool", "LpPool"])
 def test_a_pool_that_rounds_up_has_no_window_behind_the_image(op):
-    """One model has images of different sizes side by side, because a session takes longer than its run."""
+    """A window never starts behind the image; one model has images of all sizes, because making a session is slow."""
     runs = 0
     for kernel, stride, begin, end, dilation in product((1, 2, 3), (1, 2, 3, 4), (0, 1), (0, 1, 2), (1, 2)):
         if max(begin, end) >= kernel or (op == "AveragePool" and dilation > 1):

@@ -1,4 +1,4 @@
-"""Operators that draw random numbers are found, and no rewrite moves, merges, copies, folds or removes a draw."""
+"""Test operators that draw random numbers: no rewrite moves, merges, copies, folds or removes a draw."""
 
 from collections import Counter
 
@@ -21,7 +21,7 @@ from tests.field.random_draws import N, body_of_if, body_of_loop, model, noise_f
 from tests.suite import check_each
 
 RULES = load_rules()
-FOUND = {  # name of a model → its draws; its outputs that depend on them
+FOUND = {  # name of a model → (its draws, its outputs that depend on them)
     "a": ({"RandomNormalLike": 2}, ["y"]),
     "b": ({"RandomUniform": 2}, ["y"]),
     "c": ({"Bernoulli": 1, "Multinomial": 1}, ["y", "pick"]),
@@ -33,14 +33,17 @@ FOUND = {  # name of a model → its draws; its outputs that depend on them
     "in-a-function": ({"RandomNormalLike": 1}, ["y"]),
     "an-unread-draw": ({"RandomNormalLike": 1}, ["y"]),
 }
-TRAINING = {  # name of a model → whether its Dropout draws
+TRAINING = {  # name of a model → True if its Dropout draws
     "a": False, "b": False, "c": True, "d": False, "mode-false": False, "mode-absent": False, "ratio-absent": True,
     "mode-is-an-input": True, "without-mask": True, "opset-22": True,
 }  # fmt: skip
 
 
 def drawn(model: onnx.ModelProto) -> list[tuple]:
-    """The draws of the main graph and its bodies: operator, results, attributes; rewrites may rename what they read."""
+    """Return (operator, results, attributes) of all draws of the main graph and its bodies.
+
+    Inputs are left out, because rewrites may rename them.
+    """
     made = (node for node in all_nodes(model.graph.node) if node.op_type in (*RANDOM_OPS, "Dropout"))
     return sorted((node.op_type, tuple(node.output), str(sorted(map(str, node.attribute)))) for node in made)
 

@@ -1,4 +1,4 @@
-"""What the ONNX checker refuses and ONNX Runtime runs is read; the interface of the model stays as it is."""
+"""Test models that ONNX Runtime runs but the ONNX checker refuses: they are read, and keep their interface."""
 
 import numpy as np
 import onnx
@@ -15,14 +15,15 @@ from tests.field import odd_outputs, symbols
 from tests.suite import check_each
 
 X = {"x": np.random.default_rng(1).normal(size=(4, 16)).astype("f")}
-REPAIRED = {  # what a script did to the model → what the repair says
+REPAIRED = {  # change of the model → message of its repair
     symbols.without_name: "the graph has no name",
     symbols.unsorted: "the nodes are not in topological order",
     symbols.repeated: "a weight is stored twice",
     symbols.spelled: "the domain of nodes is written as ai.onnx",
     symbols.two_opsets: "a domain is imported twice",
 }
-ACCEPTED = (symbols.without_type, symbols.old_ir, symbols.stale)  # nothing is repaired, and the file keeps it
+# no repair is needed, and the written file keeps the deviation
+ACCEPTED = (symbols.without_type, symbols.old_ir, symbols.stale)
 
 
 def in_onnxruntime(model: onnx.ModelProto, given=X) -> list:
@@ -55,7 +56,7 @@ def test_the_last_of_two_opsets_counts_as_in_onnx_runtime():
     model.graph.node.append(helper.make_node("Identity", ["x0"], ["sum"]))
     model.graph.output.append(helper.make_tensor_value_info("sum", TensorProto.FLOAT, [4, 1]))
     model.graph.output[0].type.tensor_type.shape.dim[1].dim_value = 16
-    model.opset_import.append(helper.make_opsetid("ai.onnx", 11))  # ReduceSum has `axes` as an attribute until 12
+    model.opset_import.append(helper.make_opsetid("ai.onnx", 11))  # in opset 11 `axes` is an attribute of ReduceSum
     assert load_graph(model).opset("") == 11
     assert np.allclose(in_onnxruntime(model)[1], X["x"].sum(1, keepdims=True), atol=1e-5)
 

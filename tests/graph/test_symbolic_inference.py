@@ -1,6 +1,6 @@
-"""Shapes and contents in symbols are, at every size, those that the model has there.
+"""Test symbolic shapes and contents: at every size they equal the shapes and contents that the model has there.
 
-The judges are ONNX's own inference over the model with its sizes fixed, and ONNX Runtime, which computes every tensor.
+The references are ONNX's own inference for the model with fixed sizes, and ONNX Runtime, which computes every tensor.
 """
 
 from collections import Counter
@@ -23,13 +23,13 @@ OPSET = 18
 
 
 def values(model: onnx.ModelProto, sizes: dict[str, int], seed: int) -> dict[str, np.ndarray]:
-    """Random inputs; a size may be twice that of a symbol."""
+    """Return random inputs; a size may also be two times a symbol."""
     doubled = {f"2*{name}": 2 * size for name, size in sizes.items()}
     return random_values(model, seed, sizes | doubled)
 
 
 def computed(model: onnx.ModelProto, sizes: dict[str, int], seed: int) -> dict[str, np.ndarray]:
-    """Every tensor of the model that ONNX Runtime computes at these sizes, by name."""
+    """Return all tensors that ONNX Runtime computes at these sizes, by name."""
     watched = onnx.ModelProto()
     watched.CopyFrom(model)
     names = [name for node in model.graph.node if node.op_type != "Constant" for name in node.output if name]
@@ -39,7 +39,7 @@ def computed(model: onnx.ModelProto, sizes: dict[str, int], seed: int) -> dict[s
 
 
 def disagreements(graph: Graph, model: onnx.ModelProto, sizes: dict[str, int], seed: int) -> tuple[list[str], Counter]:
-    """Where the types of the graph are not those of the tensors at these sizes; how much was compared."""
+    """Compare the inferred types with the tensors at these sizes; return (the differences, numbers of comparisons)."""
     arrays, wrong, compared = computed(model, sizes, seed), [], Counter()
     for node in graph.nodes.values():
         for tensor in node.outputs:
@@ -60,7 +60,7 @@ def disagreements(graph: Graph, model: onnx.ModelProto, sizes: dict[str, int], s
     return wrong, compared
 
 
-GROUP = at_night(40, 15)  # models of one item
+GROUP = at_night(40, 15)  # models in one parametrised test
 
 
 @pytest.mark.parametrize("first", range(0, at_night(120, GROUP), GROUP))
@@ -87,13 +87,13 @@ def test_types_of_random_models_hold_at_every_size(first):
 
 X = ("batch", "seq", 6)
 IMAGE = ("batch", 4, "height", "width")
-SIZES = [  # at which each operator is run; "height" and "width" large enough for windows
+SIZES = [  # sizes at which each operator runs; "height" and "width" are large enough for windows
     {"batch": 1, "seq": 1, "past": 0, "height": 9, "width": 8},
     {"batch": 2, "seq": 7, "past": 3, "height": 16, "width": 13},
     {"batch": 3, "seq": 8, "past": 1, "height": 10, "width": 31},
 ]
 SHAPE = "s = Shape (x)\n"
-EACH = {  # what is written → shape of the input x, body; the result is y
+EACH = {  # name → (shape of the input x, body); the result is y
     "transposed, joined, split": (X, "a = Concat <axis = 1> (x, x)\n y, z = Split <axis = 2, num_outputs = 2> (a)"),
     "split along a size": (X, "a = Concat <axis = 1> (x, x, x)\n y, z, w = Split <axis = 1, num_outputs = 3> (a)"),
     "flattened": (X, "a = Flatten <axis = 2> (x)\n y = Flatten <axis = 0> (a)"),
@@ -308,7 +308,8 @@ def written(shape: tuple, body: str) -> onnx.ModelProto:
     return model
 
 
-NOT_WRITTEN = {"Upsample", "FusedConv", "BitShift"}  # of other opsets and domains; of unsigned integers alone
+# the first two belong to other opsets and domains; the last one takes unsigned integers only
+NOT_WRITTEN = {"Upsample", "FusedConv", "BitShift"}
 
 
 def test_every_operator_that_is_reckoned_with_is_tried():
@@ -351,7 +352,7 @@ def test_nothing_is_said_of_a_number_that_its_data_type_does_not_hold():
 
 @pytest.mark.parametrize("opset", [9, 10, 13])
 def test_nothing_is_said_of_a_cut_whose_size_is_no_polynomial(opset):
-    """ONNX's own inference says before opset 11 that such an axis keeps its size."""
+    """The result's size is no polynomial, so its shape is unknown; ONNX below opset 11 infers an unchanged size."""
     bounds = "<starts: ints = [4], ends: ints = [9], axes: ints = [0]> (x)" if opset < 10 else "(x, s, e, a)"
     text = f"""<ir_version: 8, opset_import: ["" : {opset}]> g (float[seq, 2] x) => (float[n, 2] y)
     <int64[1] s = {{4}}, int64[1] e = {{9}}, int64[1] a = {{0}}> {{ y = Slice {bounds} }}"""

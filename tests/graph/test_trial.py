@@ -1,4 +1,4 @@
-"""ONNX Runtime is asked first: a model that it does not run is refused before any work, and leaves nothing behind."""
+"""Test the trial run: a model that ONNX Runtime does not run is refused before any work, and no file is left."""
 
 import numpy as np
 import pytest
@@ -15,12 +15,12 @@ UNKNOWN = symbols.chain((4, 16), (4, 16), [N("Nope", ["x"], ["x1"], domain="no.w
 FINE = symbols.chain((4, 16), (4, 16))
 UNKNOWN.opset_import.append(FINE.opset_import[0])
 UNKNOWN.opset_import[-1].domain = "no.where"
-# A product that ONNX Runtime loads and cannot run: the sizes depend on the content of an input.
+# ONNX Runtime loads this product but cannot run it: its sizes depend on the content of an input.
 FAILS = symbols.chain((4, 16), None, [N("NonZero", ["x"], ["n"]), N("Cast", ["n"], ["x1"], to=1)])
 
 
 def refusing(*modes: bool):
-    """A replacement of `session` that refuses a model with (True) or without (False) optimisations."""
+    """Return a replacement of `session` that refuses models with (True) or without (False) optimisations."""
 
     def session(model, threads, optimise=True):
         if optimise in modes:
@@ -60,7 +60,7 @@ def test_a_slow_trial_is_stated_and_a_very_slow_one_runs_once(monkeypatch, capsy
     assert "trial run of the model in ONNX Runtime" in capsys.readouterr().err
     monkeypatch.setattr(trial, "ONCE", -1.0)
     monkeypatch.setattr(trial, "session", refusing(False))
-    check(FINE)  # The run without optimisations, which would fail, is left out.
+    check(FINE)  # `check` leaves out the run without optimisations, which would fail
 
 
 def test_a_refused_model_leaves_no_folder(tmp_path):

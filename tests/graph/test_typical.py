@@ -23,7 +23,7 @@ DEFAULTS = {
 
 @pytest.fixture(scope="module")
 def model() -> onnx.ModelProto:
-    """A cache that grows, a mask that is as long as both, an image with a batch that has no name."""
+    """Return a model with a growing cache, a mask of the sum of two lengths, and an image with an unnamed batch."""
     result = onnx.parser.parse_model(TEXT)
     result.graph.input[2].type.tensor_type.shape.dim[1].dim_param = "past + seq"
     return result
@@ -53,7 +53,10 @@ def test_a_batch_is_found_by_its_name_on_any_axis_and_otherwise_on_the_first():
 
 
 def test_images_are_large_only_where_both_sides_are_open(interface):
-    """The third axis of keys is a length, though they are floats of four axes; a cache may be on a first axis."""
+    """A tensor of four axes counts as an image only if both of its last axes are open.
+
+    The third axis of `keys` is a length. A cache may also grow along its first axis.
+    """
     model = onnx.parser.parse_model(
         '<ir_version: 8, opset_import: ["" : 17]> g (float[past,4] cache, float[n,4] x) => (float[m,4] y)'
         "{ y = Concat <axis = 0> (cache, x) }"
@@ -123,7 +126,7 @@ def test_of_many_sizes_that_nobody_named_few_are_said(capsys):
 
 
 def test_inputs_are_drawn_at_sizes(model, interface):
-    """Sums are reckoned, and ONNX Runtime takes the inputs."""
+    """Sizes that are sums are computed, and ONNX Runtime accepts the inputs."""
     sizes = DEFAULTS | {"seq": 3, "past": 5, "batch": 2, "height": 8, "width": 8, "heads": 1, "length": 1}
     shapes = input_shapes(interface, sizes)
     assert shapes == {

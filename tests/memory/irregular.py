@@ -9,9 +9,10 @@ TIMES = 16
 
 
 def irregular(width: int = 64) -> onnx.ModelProto:
-    """One way takes much in between and leaves little; the others, which the file has last, leave as much as they get.
+    """Return a model with one branch of large intermediates and a small result, and with branches that keep their size.
 
-    ONNX Runtime runs those first, and their results wait until the large ones are gone.
+    The other branches are last in the file, but ONNX Runtime runs them first, so their results wait while the large
+    intermediates exist.
     """
     nodes = [
         helper.make_node("Tile", ["x", "times"], ["copies"]),
@@ -26,13 +27,16 @@ def irregular(width: int = 64) -> onnx.ModelProto:
 
 
 def peaks(width: int = 64) -> tuple[int, int]:
-    """Of ONNX Runtime's order and of the best one, in bytes: all results of KEPT wait, or none, while Exp runs."""
+    """Return the peaks in bytes of ONNX Runtime's order and of the best order.
+
+    In the first order all results of KEPT wait while Exp runs, in the second none.
+    """
     one = 8 * width * 4
     return (len(KEPT) + 2 * TIMES) * one, 2 * TIMES * one
 
 
 def residual() -> onnx.ModelProto:
-    """Convolutions of channels in blocks, two of which add to what another one made."""
+    """Return convolutions of 16 channels, stored in blocks; two of them can add to the result of an earlier one."""
     shapes, rng = {"pads": [1] * 4}, np.random.default_rng(0)
     nodes, last = [], "x"
     for block in "ab":

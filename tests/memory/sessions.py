@@ -1,8 +1,8 @@
 """Observation of a session of ONNX Runtime: the order in which nodes run, and the block that it plans for results.
 
-The profile of the session states the order. The arena's log states the block, which the second run asks for when the
-pattern of the first one is known: the arena must have given back the memory of the first run and grow by the requested
-bytes only. Log and profile are of the whole process, so each session has a process of its own.
+The profile of the session states the order. The arena's log states the block: the second run requests it, because the
+memory pattern of the first run is then known. For this, the arena must return the memory of the first run and grow by
+the requested bytes only. Log and profile cover the whole process, so each session has its own process.
 """
 
 import json
@@ -22,11 +22,16 @@ from rlflow.graph.drawn_inputs import random_inputs
 from rlflow.graph.onnx_runtime import PROVIDERS
 
 MODES = {"default": onnxruntime.ExecutionOrder.DEFAULT, "priority": onnxruntime.ExecutionOrder.PRIORITY_BASED}
-SECOND_RUN = "-- second run --"  # in the log
+SECOND_RUN = "-- second run --"  # marks the start of the second run in the log
 
 
 class Observed(NamedTuple):
-    """The numbers in the file of the nodes that ran, in order, and the bytes of the block."""
+    """An observed session.
+
+    Attributes:
+        order: the nodes in the order in which they ran, as indices in the file.
+        block: size of the block in bytes.
+    """
 
     order: list[int]
     block: int
@@ -53,11 +58,11 @@ def observe(model: Path, mode: str, seconds: float = 600.0) -> Observed:
 
 
 def _session(model: str, inputs: str, mode: str, folder: str) -> list[int]:
-    """Run the session in this process and return the numbers of the nodes that ran, in order."""
+    """Run the session in this process and return the indices in the file of the nodes that ran, in order."""
     arena = onnxruntime.OrtMemoryInfo(
         "Cpu", onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, onnxruntime.OrtMemType.DEFAULT
     )
-    as_asked = onnxruntime.OrtArenaCfg(0, 1, -1, -1)  # no limit; it grows by what is asked for; the rest by default
+    as_asked = onnxruntime.OrtArenaCfg(0, 1, -1, -1)  # no limit; growth by the requested size; the rest by default
     onnxruntime.create_and_register_allocator(arena, as_asked)
     options, once = onnxruntime.SessionOptions(), onnxruntime.RunOptions()
     options.log_severity_level, options.intra_op_num_threads = 3, 1

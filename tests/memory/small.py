@@ -1,4 +1,4 @@
-"""Small problems of every kind, what they need counted by hand, and all their orders."""
+"""Small problems of every kind, their peaks counted without the code under test, and all their orders."""
 
 from itertools import permutations
 
@@ -8,7 +8,7 @@ from rlflow.memory.problem import Problem, decode
 
 
 def small(seed: int, n: int = 6) -> Problem:
-    """Random: buffers that nobody reads, that stay, that are there from the beginning; nodes that write in place."""
+    """Return a random problem with unread, kept and initial buffers, and with nodes that write in place."""
     rng = np.random.default_rng(seed)
     maker = np.concatenate([rng.integers(n, size=n + 2), [-1, -1]])
     size = rng.integers(1, 9, len(maker))
@@ -28,7 +28,7 @@ def small(seed: int, n: int = 6) -> Problem:
 
 
 def counted(problem: Problem, order) -> int:
-    """The peak of an order, as the docstring of `Problem` says it, buffer by buffer."""
+    """Return the peak of an order by the definition in the docstring of `Problem`, buffer by buffer."""
     buffers, done, most = range(len(problem.size)), set(), 0
     readers = [set(problem.readers[b].tolist()) for b in buffers]
     there = {b for b in buffers if problem.maker[b] < 0 and (readers[b] or problem.kept[b])}
@@ -44,17 +44,17 @@ def counted(problem: Problem, order) -> int:
 
 
 def _used(problem: Problem, buffer: int, node: int) -> bool:
-    """Whether a node is the buffer's maker or a reader of it: only then can it end."""
+    """Return True if a node makes or reads the buffer; only such a node can end the life of the buffer."""
     return problem.maker[buffer] == node or node in problem.readers[buffer]
 
 
 def all_orders(problem: Problem) -> np.ndarray:
-    """int64 [B, n]."""
+    """Return all valid orders, int64 [number of orders, n]."""
     return np.array([order for order in permutations(range(problem.n)) if problem.is_order(np.array(order))])
 
 
 def random_orders(problem: Problem, count: int, seed: int) -> np.ndarray:
-    """Return random orders, int64 [count, n], whose next node is each ready node with equal probability.
+    """Return random orders, int64 [count, n]; each ready node is the next one with equal probability.
 
     Args:
       problem: the ordering problem.

@@ -1,4 +1,4 @@
-"""The cost `memory`: the peak of the ordering task, whatever way led to a graph; what searches make of it."""
+"""Test the cost `memory`: it is the peak of the best order, whatever path led to a graph, and searches reduce it."""
 
 from dataclasses import replace
 
@@ -27,11 +27,14 @@ from tests.memory.irregular import irregular, peaks, residual
 from tests.suite import slow
 
 CHANNELS, SIZE = 16, 8
-ONE = CHANNELS * SIZE * SIZE * 4  # bytes of an image
+ONE = CHANNELS * SIZE * SIZE * 4  # bytes of one image
 
 
 def chain(joined: int = 6) -> onnx.ModelProto:
-    """So many images, made one after another, wait until they are joined; then they are convolved into one."""
+    """Return a chain of `joined` images, each a convolution of the one before.
+
+    All images wait for a Concat, and a last convolution reduces the joined images to one.
+    """
     rng = np.random.default_rng(0)
     weights = {
         "one": rng.standard_normal((CHANNELS, CHANNELS, 3, 3)), "bias": rng.standard_normal(CHANNELS),
@@ -50,7 +53,7 @@ def chain(joined: int = 6) -> onnx.ModelProto:
 
 
 def summed() -> onnx.ModelProto:
-    """Two convolutions of one image, added up: one of them adds to what the other has written."""
+    """Return the sum of two convolutions of one image; the second convolution can add to the first one's result."""
     model = chain(2)
     nodes = [helper.make_node("Conv", ["x", "one", "bias"], [name], pads=[1] * 4) for name in ("y0", "y1")]
     nodes += [helper.make_node("Add", ["y0", "y1"], ["sum"]), helper.make_node("GlobalAveragePool", ["sum"], ["y"])]
@@ -62,7 +65,7 @@ def summed() -> onnx.ModelProto:
 
 
 def test_a_convolution_adds_to_what_another_one_wrote():
-    small = CHANNELS * 4  # bytes of the result
+    small = CHANNELS * 4  # bytes of the pooled result
     assert graph_cost(MemoryCost(), load_graph(summed())).runtime_ps // FRACTIONS == ONE + small
 
 
@@ -87,7 +90,7 @@ RUN = [irregular(), residual(), load("tiny_inception_v3"), load("tiny_shufflenet
 
 @pytest.mark.parametrize("model", RUN)
 def test_the_cost_is_the_peak_of_what_onnx_runtime_runs_in_the_best_order(tmp_path, model):
-    """Of the file that an optimising session saves, where every kernel is a node, and so of the model."""
+    """The cost equals the smallest peak of the file that an optimising session saves, where each kernel is one node."""
     save_model(model, tmp_path / "model.onnx")
     save_optimised(tmp_path / "model.onnx", tmp_path / "run.onnx", random_inputs(tmp_path / "model.onnx", 0))
     ran, graph, cost = load_graph(tmp_path / "run.onnx"), load_graph(model), MemoryCost()
@@ -116,7 +119,7 @@ def test_what_is_remembered_of_segments_changes_nothing(model):
 
 
 def test_the_fraction_of_a_byte_says_how_often_the_peak_is_near():
-    """Of results that follow one another two are there at a time, however many follow."""
+    """In a chain of nodes at most two results exist at a time; a longer chain is near this peak more often."""
     costs = [graph_cost(MemoryCost(), load_graph(in_a_row(n))).runtime_ps for n in (3, 4)]
     assert [cost // FRACTIONS for cost in costs] == [2 * 32, 2 * 32]
     assert 0 < costs[0] % FRACTIONS < costs[1] % FRACTIONS
@@ -130,7 +133,7 @@ def in_a_row(n: int) -> onnx.ModelProto:
 
 
 def test_a_convolution_of_what_is_joined_adds_parts_up_as_they_come():
-    """Six images and all of them joined, 12; then the sum, one image and the next one: 3."""
+    """At first six images and their concatenation exist, 12 images; later the sum, one image and the next image, 3."""
     task = task_of(chain())
     result = run_search("beam", task.initial, Limits(interactions=100), **SEARCH)
     assert (peak(task.initial), peak(result.state)) == (12 * ONE, 3 * ONE)
@@ -138,7 +141,7 @@ def test_a_convolution_of_what_is_joined_adds_parts_up_as_they_come():
 
 
 def test_what_is_wide_between_two_convolutions_is_made_in_halves():
-    """Five rewrites in a row, of which the first four gain nothing; alike losses must not crowd them out."""
+    """The search needs five rewrites in a row whose first four gain nothing; equal losses must not crowd them out."""
     task = task_of(load("tiny_mobilenet_v2"))
     result = run_search("beam", task.initial, Limits(interactions=250), **SEARCH)
     assert peak(result.state) <= 0.75 * peak(task.initial)
@@ -147,7 +150,7 @@ def test_what_is_wide_between_two_convolutions_is_made_in_halves():
 
 
 def test_chains_begin_where_most_is_in_use():
-    """A node is as strained as the worst moment at which something is there that it makes or reads."""
+    """The strain of a node is the largest memory use at a time when a tensor exists that the node makes or reads."""
     graph = load_graph(chain())
     strain = MemoryCost().strain(graph)
     worst = {graph.nodes[node].op for node, one in strain.items() if one == 12 * ONE}
@@ -158,7 +161,7 @@ def test_chains_begin_where_most_is_in_use():
 
 
 class _Sum:
-    """A cost of which that of a graph is a sum."""
+    """A cost model whose cost of a graph is the sum over the nodes, so that it has no strain."""
 
     reach, passes = 0, None
 

@@ -1,4 +1,4 @@
-"""Beams that priorities guide: exact where nothing is cut, whatever the priorities; greedy where one set is kept."""
+"""Test beams that priorities guide: exact without cuts, whatever the priorities; greedy if one set is kept."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ ALL = 10**6
 def test_what_is_not_cut_is_the_best_of_all_orders(seed):
     problem = small(seed)
     priorities, best = np.random.default_rng(seed).normal(0, 5, problem.n), problem.peaks(all_orders(problem)).min()
-    assert best * MIN_GAIN < 1  # of whole numbers none is that near
+    assert best * MIN_GAIN < 1  # peaks are integers, so none lies within MIN_GAIN of the best peak
     assert problem.peak(probable(problem, priorities, ALL)) == best
     assert problem.peak(lowered(problem, priorities, ALL, depth_first(problem))) == best
 
@@ -34,7 +34,7 @@ def good_order(problem) -> np.ndarray:
 
 
 def test_who_knows_a_good_order_is_followed():
-    """Priorities that fall along the best of many orders."""
+    """The search follows priorities that decrease along a good order."""
     problem = layered(80, 0)
     good, priorities = good_order(problem), np.empty(problem.n)
     priorities[good] = -10.0 * np.arange(problem.n)

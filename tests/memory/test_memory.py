@@ -1,4 +1,4 @@
-"""Files in a better order: the order as it is is the one that runs, what is written is equal, small and repeatable."""
+"""Test files in a better order: the default order is the one that runs, and files are equal, small and repeatable."""
 
 import json
 import sys
@@ -36,7 +36,7 @@ AS_WRITTEN = Setup(as_written=True)
 
 @pytest.fixture
 def opened(tmp_path):
-    """A model as a file, and what ONNX Runtime makes of it, in a new folder each time."""
+    """Return a function that writes a model to a file and opens it as `Optimised`, each time in a new folder."""
 
     def open_model(model: onnx.ModelProto, shapes=None, fix: bool = False) -> Optimised:
         folder = tmp_path / f"opened-{len(list(tmp_path.iterdir()))}"
@@ -51,7 +51,7 @@ def test_the_order_as_it_is_is_not_the_best_and_the_best_is_proved(opened):
     model = opened(irregular())
     ordered = best_order(model, 30)
     graph = load_graph(model.source)
-    assert ordered.usual == names(graph, default_order(graph))  # nothing of it was fused
+    assert ordered.usual == names(graph, default_order(graph))  # ONNX Runtime fused nothing
     assert (model.peak(ordered.usual), model.peak(ordered.best)) == peaks()
     assert ordered.bound == peaks()[1]
 
@@ -146,7 +146,7 @@ def test_what_has_no_name_stands_where_the_file_has_it_if_all_else_does():
     assert order_shown(nodes, [*made[::-1], "inner", made[0]]) == made[::-1]
     nodes[1].name = ""
     assert order_shown(nodes, made) == made
-    nodes[1].name = made[2]  # of two of one name neither is known
+    nodes[1].name = made[2]  # neither of two nodes with the same name can be identified
     assert order_shown(nodes, made) == made
     with pytest.raises(RLFlowError, match="disagree on the order"):
         order_shown(nodes, made[::-1])
@@ -254,11 +254,11 @@ def test_runs_add_what_is_predicted_where_sessions_keep_nothing(tmp_path):
 
 @pytest.mark.parametrize("sizes, lows, chosen", [
     ((1e8, 5e7, 2e7), (None, 0.99, 1.01), 2),
-    ((1e8, 5e7, 2e7), (None, 0.99, 1.30), 1),  # what is shown to be slower is none
+    ((1e8, 5e7, 2e7), (None, 0.99, 1.30), 1),  # the third is shown to be slower
     ((1e8, 5e7, 2e7), (None, 1.20, 1.30), 0),
-    ((1e8, 5e7, 5e7), (None, 1.20, None), 0),  # the last one was not measured: it needs no less than the second
-    ((1e8, 5e7, 4.95e7), (None, 0.99, 0.99), 1),  # hardly less, for more changes
-    ((1e5, 5e4, 1e4), (None, 0.99, 0.99), 0),  # a few bytes
+    ((1e8, 5e7, 5e7), (None, 1.20, None), 0),  # the third was not measured and needs no less than the second
+    ((1e8, 5e7, 4.95e7), (None, 0.99, 0.99), 1),  # the third needs hardly less, for more changes
+    ((1e5, 5e4, 1e4), (None, 0.99, 0.99), 0),  # a saving of a few bytes
     ((None, None, None), (None, 0.99, 0.99), 0),
 ])  # fmt: skip
 def test_of_the_setups_the_least_is_chosen_that_is_not_slow(sizes, lows, chosen):

@@ -1,4 +1,4 @@
-"""Proved optima, against all orders, and what is said where there is no proof."""
+"""Test proved optima against a search of all orders, and the result without a proof."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from tests.memory.small import all_orders, random_orders, small
 from tests.suite import at_night, check_each
 
 
-@pytest.mark.parametrize("narrow", [1, 100])  # the first beam is bad, or good
+@pytest.mark.parametrize("narrow", [1, 100])  # a first beam that is bad, or good
 def test_the_optimum_is_that_of_all_orders(narrow, monkeypatch):
     monkeypatch.setattr(module, "NARROW", narrow)
 
@@ -29,7 +29,10 @@ def test_the_optimum_is_that_of_all_orders(narrow, monkeypatch):
 
 
 def chained(*parts: Problem) -> Problem:
-    """One problem after another; a node of no size stands between them, and a buffer of size 5 lives through all."""
+    """Return the given problems one after the other, with a node of size 0 between two of them.
+
+    A buffer of size 5 exists all the time.
+    """
     work, edges, size, maker, kept, reads, inplace, nodes, buffers = [], [], [5], [-1], [True], [], [], 0, 1
     for part in parts:
         ends = [[node, nodes + part.n] for node in range(nodes, nodes + part.n)]

@@ -1,4 +1,4 @@
-"""What orders need: batches against a count by hand."""
+"""Test the peaks of orders: batches of orders equal a count by hand."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ def test_peaks_are_what_is_counted_by_hand(seed):
 
 
 def test_the_papers_equations():
-    """Equations 2, 3 and 15, on a graph of four nodes: 0 → 1, 2 → 3."""
+    """Equations 2, 3 and 15 of the paper hold on a graph of four nodes."""
     problem = Problem.of_nodes([3, 5, 2, 1], [0, 0, 0, 4], [(0, 1), (0, 2), (1, 3), (2, 3)])
     assert problem.usage(np.array([[0, 1, 2, 3]])).tolist() == [[3, 8, 10, 12]]
     assert problem.peak([0, 1, 2, 3]) == 12
@@ -50,7 +50,8 @@ def test_orders_that_need_no_search_are_valid(seed):
         assert problem.is_order(order)
         for position, node in enumerate(order):
             later = [n for n in order[position + 1 :] if wanted[n] > wanted[node]]
-            assert all(set(problem.before[n]) & set(order[position:]) for n in later)  # not one of them was ready
+            # no node of higher priority was ready
+            assert all(set(problem.before[n]) & set(order[position:]) for n in later)
 
 
 def test_depth_first_goes_on_and_breadth_first_waits():

@@ -1,4 +1,4 @@
-"""The simulation of ONNX Runtime against sessions: every node of the order, every byte of the block."""
+"""Test the simulation of ONNX Runtime against real sessions: every node of the order, every byte of the block."""
 
 import numpy as np
 import onnx
@@ -26,13 +26,13 @@ def test_a_session_runs_and_allocates_as_it_is_simulated(name, mode, tmp_path):
 
 
 def nodes_at(model: onnx.ModelProto, graph, positions: list[int]) -> list[int]:
-    """The ids of the nodes that stand at those places of the file."""
+    """Return the ids of the nodes at the given positions in the file."""
     kept = [position for position, node in enumerate(model.graph.node) if node.op_type != "Constant"]
     return [dict(zip(kept, sorted(graph.nodes), strict=True))[position] for position in positions]
 
 
 def model_of(*nodes, outputs=("y",), shape=(64, 4)) -> onnx.ModelProto:
-    """Of nodes "y = Op(a, b)" on one input x of that shape."""
+    """Return a model of nodes, each written "y = Op(a, b)", with one input x of that shape."""
     protos = []
     for node in nodes:
         made, _, call = node.partition(" = ")
@@ -50,12 +50,12 @@ KB = 64 * 4 * 4  # bytes of one tensor
 
 @pytest.mark.parametrize("nodes, blocks, peak", [
     (["a = Exp(x)", "b = Exp(a)", "y = Exp(b)"], 2, 2),
-    (["a = Exp(x)", "b = Relu(a)", "y = Exp(b)"], 1, 2),  # written over a; an output is no part of the block
-    (["a = Exp(x)", "b = Relu(a)", "c = Relu(a)", "y = Add(b, c)"], 2, 3),  # the second one over a, the first one not
-    (["a = Exp(x)", "b = Exp(a)", "c = Exp(b)", "y = Exp(c)"], 2, 2),  # c takes what a had
-    (["b = Relu(x)", "y = Exp(b)"], 1, 2),  # never over an input
-    (["a = Exp(x)", "b = Identity(a)", "y = Add(a, b)"], 1, 2),  # a view
-    (["a = Exp(x)", "y = Relu(a)"], 1, 2),  # an output is not written over anything
+    (["a = Exp(x)", "b = Relu(a)", "y = Exp(b)"], 1, 2),  # b is written over a; an output is not part of the block
+    (["a = Exp(x)", "b = Relu(a)", "c = Relu(a)", "y = Add(b, c)"], 2, 3),  # c is written over a, but b is not
+    (["a = Exp(x)", "b = Exp(a)", "c = Exp(b)", "y = Exp(c)"], 2, 2),  # c takes the buffer of a
+    (["b = Relu(x)", "y = Exp(b)"], 1, 2),  # nothing is written over an input
+    (["a = Exp(x)", "b = Identity(a)", "y = Add(a, b)"], 1, 2),  # b is a view of a
+    (["a = Exp(x)", "y = Relu(a)"], 1, 2),  # an output is not written over another buffer
 ])  # fmt: skip
 def test_what_shares_a_buffer(nodes, blocks, peak):
     graph = load_graph(model_of(*nodes))

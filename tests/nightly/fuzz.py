@@ -30,7 +30,7 @@ def fuzz_seeds(symbolic: bool, first: int) -> dict:
         first: the first seed.
 
     Returns:
-        "graphs": number of graphs. "not run": number of those that ONNX Runtime does not run before any rewrite.
+        "graphs": number of graphs. "not run": number of graphs that ONNX Runtime does not run before any rewrite.
         "fired": Counter of rule names of the rewrites. "failures": the failures as text.
     """
     rules, fired, failures, graphs, not_run = load_rules(families()), Counter(), [], 0, 0

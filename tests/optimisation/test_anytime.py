@@ -1,4 +1,4 @@
-"""The best so far: on disk as soon as it is known, and delivered whenever somebody asks."""
+"""Test the best candidate so far: it is on disk as soon as it is known, and a stop at any time delivers it."""
 
 import itertools
 import json
@@ -58,7 +58,7 @@ FAST = (
 )
 
 
-ANALYTIC = METHODS[1:]  # what the analytic cost has no use for is left out
+ANALYTIC = METHODS[1:]  # without the first method, which the analytic cost does not need
 
 
 @pytest.fixture(scope="module", params=[*slow("analytic"), "timed"])
@@ -83,12 +83,12 @@ def timeless(value):
 
 
 class Killed(BaseException):
-    """Nobody catches it, as nobody catches SIGKILL."""
+    """An exception that no handler catches, like the signal SIGKILL."""
 
 
 @contextmanager
 def dying(monkeypatch, error: type[BaseException], interactions: int):
-    """Every search ends so at its so many-th rewrite."""
+    """Raise `error` in every search as soon as its count of interactions reaches `interactions`."""
     check = Search._check
 
     def dies(search):
@@ -158,7 +158,7 @@ def test_a_search_is_repeated_only_if_it_could_find_more(task, descent, tmp_path
 
 @pytest.fixture(scope="module")
 def whole(task, tmp_path_factory):
-    """The file of searches that nobody disturbed."""
+    """Return the records of searches that ran undisturbed."""
     result = BestSoFar(task, tmp_path_factory.mktemp("whole") / BEST_SO_FAR_FILE)
     search_all(result, SEARCH, 600.0, 0)
     return result.records
@@ -194,7 +194,8 @@ def test_killed_in_a_search_its_best_is_there_and_the_end_is_the_same(task, whol
         search_all(result, SEARCH, 600.0, 0)
     again = BestSoFar(task, tmp_path / BEST_SO_FAR_FILE)
     known = min((c.state.cost.runtime_ps for c in again.candidates()), default=task.initial.cost.runtime_ps)
-    assert known <= min(seen[:-1], default=task.initial.cost.runtime_ps)  # the last one may not have been looked at
+    # the last better state may not have been written before the kill
+    assert known <= min(seen[:-1], default=task.initial.cost.runtime_ps)
     search_all(again, SEARCH, 600.0, 0)
     assert timeless(again.records) == timeless(whole)
 
@@ -229,13 +230,14 @@ def test_what_came_before_takes_of_the_seconds_but_repeats_no_search(task, tmp_p
         return "seconds"
 
     monkeypatch.setattr(anytime, "_search", ends_at_once)
-    for spent in (1.0, 0.5):  # the second time it took less, so that more is left
+    # The second run of the command spent less time before the searches, so more time is left for them.
+    for spent in (1.0, 0.5):
         search_all(BestSoFar(task, tmp_path / BEST_SO_FAR_FILE), SEARCH, 600.0, 0, spent=spent)
     assert len(limits) == len(methods(task.cost)) and limits[-1] == pytest.approx(599, abs=0.4)
 
 
 def test_the_searches_share_the_time(task, tmp_path, monkeypatch):
-    """By a clock that goes on by a second whenever somebody looks at it."""
+    """Check the shares of the searches with a clock that advances by one second at each reading."""
     ticks = itertools.count()
 
     def clock() -> float:
@@ -275,7 +277,7 @@ def test_the_analytic_cost_needs_no_descent_before_greedy(tmp_path):
 
 @pytest.mark.parametrize("name", ["tiny_squeezenet1_1", *slow("tiny_resnet18", "tiny_inception_v3")])
 def test_on_first_use_the_descent_has_something_where_those_that_time_all_neighbours_have_nothing(tmp_path, name):
-    """With time for no more operators than those on the way of the analytic descent."""
+    """Check the descent with time for the operators on the path of the analytic descent and for no others."""
     wanted, on_the_way = greedy(start_of(tiny_task(name), SEARCH.moves), 1000), timed_task(name)
     follow(on_the_way, wanted.actions)
     task = timed_task(name, limit=len(on_the_way.cost.timed))
@@ -327,7 +329,7 @@ def test_the_clock_stops_the_block_and_nothing_after_it():
         pytest.fail("the block goes on")
     with stoppable(0.5):
         pass
-    time.sleep(0.6)  # a clock that went on would end the test here
+    time.sleep(0.6)  # a timer that still ran would stop the test here
 
 
 @pytest.mark.skipif(WINDOWS, reason="the clock of Windows rings once")
@@ -346,7 +348,7 @@ def test_a_stop_that_a_destructor_loses_comes_again():
 @pytest.mark.parametrize("error", [SystemError, ArgumentError])
 @pytest.mark.parametrize("late", [True, False])
 def test_what_code_in_c_makes_of_a_stop_is_one(late, error):
-    """An exception of a handler that it does not expect is a fault of its own to it; one that is, stays one."""
+    """An exception that code in C raises after it swallowed a Stop becomes a Stop; without a Stop it stays as it is."""
     with pytest.raises(Stop if late else error, match="interrupted" if late else "bad argument"), stoppable():
         if late:
             with pytest.raises(Stop):
@@ -358,7 +360,8 @@ def test_a_budget_is_for_the_whole_command():
     now = time.monotonic()
     budget = Budget.of(30.0, False, now - 10)
     assert budget[:3] == (15.0, None, now + 16) and budget.grace == pytest.approx(now + 23)
-    assert Budget.of(5.0, False, now).end == now + 3  # much of a short command is for its memory and its report
+    # a short command spends much of its time on its memory and its report
+    assert Budget.of(5.0, False, now).end == now + 3
     assert Budget.of(30.0, False, now - 40).left == 0
     assert Budget.of(None, False, now).end == now + 116 and Budget.of(None, True, now).end == now + 896
     searches, looking, end = Budget.of(60.0, True, now)[:3]
@@ -366,8 +369,10 @@ def test_a_budget_is_for_the_whole_command():
 
 
 def judged(task, descent, tmp_path, monkeypatch, verdicts, go_on):
-    """(names that were checked, what was delivered to who accepts what is equal), of candidates, the cheapest first; a
-    verdict None is not equal."""
+    """Deliver candidates with faked verdicts, the cheapest candidate first, to a user who accepts equal latency.
+
+    Return (names of the checked candidates, name of the delivered one). The verdict None stands for unequal outputs.
+    """
 
     def check(task, checked, *_):
         verdict = verdicts[int(checked.name)]
@@ -441,7 +446,7 @@ def optimise(capsys, model, *more):
 
 def test_by_default_it_searches_and_learns_nothing(model, tmp_path, capsys, monkeypatch):
     out = tmp_path / "faster.onnx"
-    monkeypatch.setitem(sys.modules, "tensorflow", None)  # so that it cannot be imported
+    monkeypatch.setitem(sys.modules, "tensorflow", None)  # makes the import of tensorflow fail
     in_a_process = at_night(partial(in_its_own, without="tensorflow"), partial(in_process, capsys))
     done = in_a_process("optimise", model, "--out", out, *FAST)
     assert done.code == 0 and "% lower so far" in done.err and done.ending["model"] == str(out), done.err
@@ -506,7 +511,7 @@ def test_stopped_before_a_search_has_begun_it_writes_the_original_and_its_pages(
 
 
 def test_what_comes_before_the_checks_is_not_taken_for_the_time_of_one(capsys, model, monkeypatch):
-    """The seconds of a check are counted from where the checks begin, not from before the contest."""
+    """The duration of a check is counted from the start of the checks, not from the start of the contest."""
     order = []
     for module, name in ((pipeline, "compete"), (anytime, "until_faster")):
         monkeypatch.setattr(module, name, partial(noted, order, name, getattr(module, name)))
@@ -522,8 +527,10 @@ def noted(order: list[str], name: str, function, *arguments):
 
 @pytest.mark.parametrize("why", ["no memory", *slow("refused")])
 def test_what_cannot_be_measured_costs_a_candidate_and_not_the_command(capsys, model, monkeypatch, why):
-    """No memory: its latency is known, and is what decides. Refused as ONNX Runtime optimises it: the next one has its
-    turn."""
+    """A candidate whose memory cannot be measured is still judged by its latency.
+
+    If ONNX Runtime refuses a candidate with its own optimisations, the next candidate is checked.
+    """
     if why == "no memory":
         monkeypatch.setattr(measuring, "fresh_processes", dies)
     else:
@@ -580,14 +587,14 @@ def test_stopped_it_writes_what_a_short_measurement_shows(capsys, model, monkeyp
 
 @pytest.fixture
 def interruptible():
-    """A process that a shell began in the background ignores interrupts."""
+    """Make this process react to interrupts, which a process ignores if a shell started it in the background."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
 
 
 def interrupt_checks(monkeypatch, times: int) -> None:
-    """The first so many candidates that are compared with the original are interrupted."""
+    """Interrupt the first `times` comparisons of a candidate with the original."""
     calls = []
 
     class Interrupted(Comparison):
@@ -641,7 +648,7 @@ def test_stopped_while_the_controller_is_judged_the_controller_is_among_what_is_
 
 @pytest.mark.nightly
 def test_when_the_time_is_up_it_stops_learning(capsys, model, monkeypatch):
-    """The timer of the command goes off in the middle of `collect`, however fast the machine is."""
+    """Stop the command by its timer in the middle of `collect`, independently of the speed of the machine."""
 
     def collect_until_the_timer_goes_off(run):
         assert 0 < signal.getitimer(signal.ITIMER_REAL)[0] <= 600
@@ -663,7 +670,7 @@ def test_a_run_that_has_ended_gives_the_same_file_again_at_once(capsys, model, m
 
 
 class Clockwork:
-    """Instead of `time_model`: a timing that follows from the model's size; before the n-th one `then` is called."""
+    """A replacement of `time_model`: timings follow from the model's size, and call `stop_at` calls `then` first."""
 
     def __init__(self, stop_at: int, then):
         self.calls, self.stop_at, self.then = 0, stop_at, then
@@ -703,7 +710,7 @@ def test_stopped_before_the_models_cost_is_known_it_writes_the_original_at_once_
     done, out, results = optimised("run", again)
     assert done.code == 0 and tuple(results["search"]["methods"]) == METHODS and results["eval"]["delivered"] in METHODS
     optimised("fresh", whole)
-    # a timing that has begun is finished, unless somebody asks
+    # At the deadline a timing that has begun is still finished; an interrupt discards it.
     assert whole.calls - again.calls == (4 if why == "interrupted" else 5)
 
 

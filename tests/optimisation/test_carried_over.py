@@ -20,7 +20,7 @@ def task_of(model: onnx.ModelProto) -> Task:
 
 
 def receipt_of(task: Task) -> tuple[dict, int]:
-    """Greedy's, and the objective that it came to."""
+    """Return the receipt of the greedy search on a task and the objective of its result."""
     result = greedy(task.initial, 500)
     actions = (*task.preparation, *result.actions)
     return make_receipt(task.original, task.rules, [], actions, result.state.graph, {}), result.state.objective
@@ -84,7 +84,7 @@ def test_the_preparation_is_the_models_own():
 
 def test_what_was_carried_out_counts_when_the_time_is_up():
     class Late(AnalyticCost):
-        """Is asked about so many nodes."""
+        """An analytic cost that raises TimeIsUp once it has been asked for `left` nodes."""
 
         left = 10**9
 

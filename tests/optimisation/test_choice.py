@@ -1,4 +1,7 @@
-"""Which candidate is delivered: equality first, then what was measured, then the estimate; in doubt the original."""
+"""Test which candidate is delivered: equality decides first, then the measurement, then the estimate.
+
+In doubt the original is delivered.
+"""
 
 from types import SimpleNamespace
 
@@ -10,11 +13,17 @@ from rlflow.optimisation.choice import EQUAL, FASTER, FAULT_REPORT, choose, loss
 
 MB = 10**6
 LIKELY = {"faster": (0.8, 0.75, 0.85), "slower": (1.2, 1.15, 1.25), "same": (1.0, 0.99, 1.01)}
-LOSS = (1.013, 1.002, 1.020)  # of a real EfficientNet-B0, which a margin of 0.01 hid
+LOSS = (1.013, 1.002, 1.020)  # measured on an EfficientNet-B0; a margin of 0.01 did not show this loss
 
 
 def measured(*at: str | tuple[float, float, float], memory: tuple[int, int] = (60 * MB, 60 * MB)) -> dict:
-    """Each a ratio and its interval, or a word for one; with several, the first is of all sizes."""
+    """Return a measurement with the given latency ratios, one for each size.
+
+    Args:
+        at: the ratios, each as (ratio, low, high) or as a key of LIKELY; if there are several, the first one is
+            the ratio over all sizes.
+        memory: bytes of the original and of the candidate.
+    """
     figures = []
     for one in at:
         ratio = Ratio(*LIKELY.get(one, one))
@@ -27,7 +36,13 @@ def measured(*at: str | tuple[float, float, float], memory: tuple[int, int] = (6
 
 
 def choose_of(candidates: dict[str, tuple], accept: str = FASTER, file_bytes: int = 10 * MB) -> tuple[str, str]:
-    """name → (estimated runtime, equal, measured); the original's runtime is 100, and its file has 10 MB."""
+    """Return the chosen name and the reason among candidates; the original has runtime 100 and a file of 10 MB.
+
+    Args:
+        candidates: name → (estimated runtime, equal, measured).
+        accept: the option `accept`.
+        file_bytes: size of the file of each candidate.
+    """
     made = [
         Candidate(name, SimpleNamespace(objective=runtime), [], 0, 0.0) for name, (runtime, *_) in candidates.items()
     ]
@@ -71,7 +86,7 @@ def test_what_is_not_shown_to_be_faster_is_delivered_only_to_who_accepts_it():
 def test_no_margin_hides_a_loss(accept):
     assert Ratio(*LOSS).verdict == "no difference shown"
     assert losses(measured(LOSS)) == [""]
-    memory = (60 * MB, 30 * MB)  # what else is better does not make up for it
+    memory = (60 * MB, 30 * MB)  # the smaller memory does not compensate for the longer latency
     name, reason = choose_of({"greedy": (50, True, measured(LOSS, memory=memory))}, accept)
     assert name == "original" and reason.endswith("measured to be slower")
 
@@ -90,10 +105,10 @@ def test_slower_at_one_size_is_not_delivered(accept, there):
         ((60, 50), 10, ["less memory while it runs (60.0 → 50.0 MB)"]),
         ((60, 60), 9, ["a smaller file (10.0 → 9.0 MB)"]),
         ((60, 50), 9, ["less memory while it runs (60.0 → 50.0 MB) and a smaller file (10.0 → 9.0 MB)"]),
-        ((60, 58), 9.9, None),  # less than anybody notices
-        ((10, 7), 10, None),  # less than two processes of one file differ by
-        ((60, 50), 11, None),  # paid for with the file
-        ((60, 70), 9, None),  # paid for with memory
+        ((60, 58), 9.9, None),  # below the smallest saving that counts
+        ((10, 7), 10, None),  # below the difference between two processes that run one file
+        ((60, 50), 11, None),  # less memory, but a larger file
+        ((60, 70), 9, None),  # a smaller file, but more memory
         ((None, None), 9, ["a smaller file (10.0 → 9.0 MB)"]),
         ((None, None), 10, None),
     ],

@@ -1,4 +1,7 @@
-"""What competes differs, the best of it is delivered, and what families did is kept and only says who takes part."""
+"""Test the contest: contenders differ, the best of them is delivered, and records of rule families persist.
+
+The records of rule families only decide who takes part.
+"""
 
 import time
 
@@ -24,7 +27,7 @@ FAMILIES = {"small": "Ceil(x) => Neg(x)", "middle": "Relu(x) => Abs(x)", "large"
 
 @pytest.fixture
 def task() -> Task:
-    """Three operators, each of which a rule of another family makes cheaper, by 1, 10 and 100."""
+    """Return a task of three operators. Rules of three families make one operator each cheaper, by 1, 10 and 100."""
     rules = [parse(f"{family}-rule: a toy\n  {line}", family)[0] for family, line in FAMILIES.items()]
     toy = toy_task(["Ceil", "Relu", "Exp"], "Relu(x) => Abs(x)", dict(COSTS))
     return Task(toy.graph, RuleSet(tuple(rules), "toy"), toy.cost)
@@ -45,7 +48,8 @@ def entered(task: Task, measured: dict[str, float]) -> list[Contender]:
 
 def test_they_differ_and_families_that_gain_least_are_left_out_first(task):
     names = [one.candidate.name for one in entered(task, {})]
-    assert names == ["beam", "beam-without-small", "beam-without-middle", "beam-without-large"]  # greedy has no small
+    # the graph of greedy equals the graph of beam without the family `small`
+    assert names == ["beam", "beam-without-small", "beam-without-middle", "beam-without-large"]
     hashes = [one.candidate.state.hash for one in entered(task, {})]
     assert len(set(hashes)) == len(hashes)
     for one in entered(task, {}):
@@ -60,7 +64,7 @@ def test_families_that_files_were_slower_with_are_left_out_before_and_the_others
 
 
 def test_what_gains_nothing_does_not_compete(task):
-    task.cost.costs.update(Neg=300)  # the file without the other families would be slower than the original
+    task.cost.costs.update(Neg=300)  # without the family `large` the file would be slower than the original
     first = candidate(task, "beam", [0, 1, 2])
     costs = [one.candidate.state.objective for one in contenders(task, [first], [first], {})]
     assert max(costs) < task.initial.objective
@@ -74,7 +78,7 @@ def test_before_it_is_pruned_a_candidate_competes_too(task):
 
 
 def test_the_cheapest_by_the_roofline_comes_second():
-    """One operator less is less by the roofline, whatever the timings say of it."""
+    """The roofline ranks the graph with the fewest operators first, whatever the timings say."""
     toy = toy_task(["Relu", "Exp", "Ceil", "Exp"], "Relu(x) => Abs(x)\nCeil(Exp(x)) => Tanh(x)\nRelu(x) => Neg(x)",
                    {"Relu": 100, "Abs": 10, "Neg": 20, "Exp": 50, "Ceil": 50, "Tanh": 99})  # fmt: skip
     ranked = [candidate(toy, name, [xfer_id]) for name, xfer_id in (("beam", 0), ("annealing", 2), ("grasp", 1))]
@@ -93,7 +97,7 @@ def test_searches_that_came_to_the_same_are_one_and_the_best_are_pruned(task, tm
     result = pruned_candidates(best, 10.0)
     left = {one.name: [xfer_id for xfer_id, _ in one.actions] for one in result}
     assert left == {"descent": [1, 2], "beam": [1]}
-    assert [len(one.actions) for one in best.candidates()] == [3, 3, 1]  # what was found is what it was
+    assert [len(one.actions) for one in best.candidates()] == [3, 3, 1]  # the searches' own candidates are unchanged
     assert different([*result, *result]) == result
 
 
@@ -102,7 +106,10 @@ def test_searches_that_came_to_the_same_are_one_and_the_best_are_pruned(task, tm
 
 @pytest.fixture
 def measured(task, tmp_path, monkeypatch):
-    """A contest of `entered` in which a file's latency is planted by its operators; what was measured at once."""
+    """Return a function that runs a contest of `entered` with planted ratios, and lists how many files ran together.
+
+    The ratio of a file is the product of the planted ratios of its operators.
+    """
     source = tmp_path / "model.onnx"
     save_graph(task.graph, source)
 
@@ -142,7 +149,7 @@ def test_of_the_last_two_the_smaller_one_is_first_unless_the_other_is_shown_to_b
         for seed in range(10):
             contest, _ = measured({"Neg": neg, "Abs": 0.9, "Tanh": 0.8}, noise=0.003, seed=seed)
             winners.append(contest.ranked[0].name)
-        assert winners.count(winner) >= 8, winners  # an interval of 95 % is wrong now and then
+        assert winners.count(winner) >= 8, winners  # an interval of 95 % misses the true ratio now and then
 
 
 def test_without_time_nobody_competes_and_the_order_stays(task, measured):

@@ -21,7 +21,7 @@ from rlflow.reports.regions import trace
 from rlflow.rules.language import load_rules
 from rlflow.search.base import Limits, run_search
 
-LONG_AGO = 0.0  # a value of time.monotonic()
+LONG_AGO = 0.0  # a time of time.monotonic() that has passed
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def found() -> tuple[Task, Candidate]:
 
 @pytest.fixture
 def steps(monkeypatch) -> list[int]:
-    """A list to which every rewrite is appended."""
+    """Return a list to which the rule of every further rewrite is appended."""
     made, follow = [], RewriteState.follow
 
     def counted(state, match):

@@ -1,4 +1,4 @@
-"""What decides is timed and nothing else, and a search that predictions misled is put right."""
+"""Test the timing of what decides: no other kernel is timed, and a search that predictions misled is corrected."""
 
 import math
 
@@ -32,7 +32,7 @@ TRUTH = {"Relu": 4e9, "Abs": 8e9, "Neg": 2e9, "Exp": 6e9, "Tanh": 5e9}  # picose
 
 
 def cheaper(kind: str, log_factor: float) -> Trees:
-    """An ensemble that predicts 0, and `log_factor` for kernels of one kind."""
+    """Return an ensemble that predicts `log_factor` for kernels of one kind and 0 for all other kernels."""
     place = feature_names(KINDS).index(f"is {kind}")
     own = np.array([[0, 1, 2]], np.int16)
     feature, left, right = (np.array([row], np.int16) for row in ((place, 0, 0), (1, 1, 2), (2, 1, 2)))
@@ -42,7 +42,7 @@ def cheaper(kind: str, log_factor: float) -> Trees:
 
 @pytest.fixture
 def timed(monkeypatch) -> list[str]:
-    """The operators that were timed; each takes its time in TRUTH."""
+    """Return the list of the operators that were timed; each operator takes its time in TRUTH."""
     operators = []
 
     def timing(model, *_):
@@ -56,14 +56,14 @@ def timed(monkeypatch) -> list[str]:
 
 @pytest.fixture
 def task(tmp_path) -> Task:
-    """A chain whose Relus become Abs or Neg; the prior takes Abs for much cheaper than it is."""
+    """Return a task of a chain whose Relus become Abs or Neg; the prior estimates Abs as far too cheap."""
     toy = toy_task(["Relu", "Exp", "Tanh"] * 3, "Relu(x) => Abs(x)\nRelu(x) => Neg(x)", dict.fromkeys(TRUTH, 0))
     prior = roofline_prior(log_factor=0.0, kinds=KINDS)._replace(mean=cheaper("Abs", -1.0))
     return Task(toy.graph, toy.rules, predicted(tmp_path, prior))
 
 
 def replaced(task: Task, rule: int) -> Candidate:
-    """All Relus replaced by one rule."""
+    """Return the candidate in which one rule has replaced all Relus."""
     state, actions = task.initial, []
     while state.counts[rule]:
         state = state.apply(rule, 0)
@@ -102,7 +102,8 @@ def test_what_the_best_candidate_rests_on_is_timed_and_nothing_else(task, timed,
     assert sorted(timed) == ["Abs", "Relu"] and count == 2
     assert not unproved(task.cost, [task.graph, best.candidates()[0].state.graph])
     (candidate,) = best.candidates()
-    assert candidate.state.objective > task.initial.objective  # the prior was wrong, and the costs say so now
+    # the prior was wrong, and after the timings the costs show it
+    assert candidate.state.objective > task.initial.objective
     assert candidate.state.objective == graph_cost(task.cost, candidate.state.graph).runtime_ps
     assert time_what_decides(best, 1e6) == 0 and len(timed) == 2
 
@@ -116,7 +117,7 @@ def test_after_the_time_nothing_is_timed_and_no_request_stays(task, timed, tmp_p
 
 
 def test_a_search_that_predictions_misled_ends_at_what_the_timings_say(task, timed, tmp_path, monkeypatch):
-    monkeypatch.setattr(deciding, "SEARCHES", 1.0)  # the searches end by themselves
+    monkeypatch.setattr(deciding, "SEARCHES", 1.0)  # so that the searches end by themselves
     options = OmegaConf.to_container(load_config().search) | {"interactions": 400}
     options["annealing"]["restarts"] = 1
     best = BestSoFar(task, tmp_path / "best.json")

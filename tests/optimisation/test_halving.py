@@ -1,4 +1,4 @@
-"""Successive halving: the best is left, most time goes to what is hard to tell apart, and the time is kept."""
+"""Test successive halving: the best contender wins, close contenders get most of the time, and the time limit holds."""
 
 import math
 
@@ -10,10 +10,10 @@ from rlflow.optimisation.contest import MOST_DRAWS, halve
 
 
 class Bench:
-    """Contenders of known ratios, measured with known noise by a clock that only measuring moves.
+    """Contenders with known latency ratios and known noise; the clock advances only while they are measured.
 
     Attributes:
-      asked: who was in each draw.
+      asked: the contenders of each draw.
     """
 
     def __init__(self, monkeypatch, ratios: list[float], noise: float = 0.0, side: float = 1.0, seed: int = 0):
@@ -44,7 +44,10 @@ def test_the_worse_half_is_dropped_after_every_heat(monkeypatch):
 
 
 def test_the_best_is_kept_although_a_draw_is_off_by_more_than_it_is_better(monkeypatch):
-    """Noise of 1 %, and nothing else within 2 % of the best: one draw would choose another one in about one of ten."""
+    """The winner is found despite noise of 1 %: the other contenders are at least 2 % slower.
+
+    By a single draw, another contender would win about one time in ten.
+    """
     wins = 0
     for seed in range(100):
         ratios = np.random.default_rng(seed).uniform(0.93, 1.05, 8).tolist()
@@ -59,7 +62,8 @@ def test_the_time_is_kept_and_used(monkeypatch, count, seconds):
     bench = Bench(monkeypatch, np.linspace(0.9, 1.0, count).tolist())
     order, _ = halve(count, bench.draw, seconds)
     assert bench.now <= seconds and sorted(order) == list(range(count)) and order[0] == 0
-    if seconds - bench.now > 3:  # what is left is less than the last two and the original need, or nobody is left
+    # A draw of the last two contenders and the original takes 3 s; if more time is left, all their draws were made.
+    if seconds - bench.now > 3:
         assert len(bench.asked[-1]) == 2 and bench.asked.count(bench.asked[-1]) == MOST_DRAWS
 
 

@@ -1,4 +1,4 @@
-"""Known faults of ONNX Runtime: each is one still, and its trigger is what triggers it."""
+"""Test the known faults of ONNX Runtime: each fault still exists, and its trigger recognises the pattern."""
 
 import re
 from pathlib import Path
@@ -20,9 +20,10 @@ MODELS = dict(re.findall(r"^## (\S+)\n.*?^```\n(.*?)\n```$", PAGE, re.DOTALL | r
 BY_NAME = {fault.name: onnx.parser.parse_model(MODELS[fault.name]) for fault in KNOWN}
 QUOTIENT = "k = Div (x, r)"
 INVERSE = "one = Constant <value_float = 1.0> ()\n  i = Div (one, r)\n  k = Mul (x, i)"
-# What differs from a model that shows the fault, and shows it no more: (fault, text of the model, other text).
+# Changes after which a model no longer shows the fault: (fault, text of the model, other text).
 HARMLESS = [
-    ("PadFusion", "y = MaxPool", "z = Relu (t)\n  y = MaxPool"),  # below, z is an output: two readers
+    # the test below makes z an output, so that t has two readers
+    ("PadFusion", "y = MaxPool", "z = Relu (t)\n  y = MaxPool"),
     ("PadFusion", "Pad (x, p)", 'Pad <mode = "edge"> (x, p)'),
     ("PadFusion", "0, 1, 1}", "0, 0, 0}"),
     ("PadFusion", "1}> {\n  t = Pad (x, p)", "1}, float z = {-0.0}> {\n  t = Pad (x, p, z)"),
@@ -84,7 +85,7 @@ def negative_inputs(model: onnx.ModelProto) -> dict[str, np.ndarray]:
 
 
 def is_run_right(model: onnx.ModelProto) -> bool:
-    """Whether ONNX Runtime's optimisations leave the outputs what they are without them."""
+    """Return True if ONNX Runtime gives equal outputs with and without its optimisations."""
     inputs = negative_inputs(model)
     wanted = run(session(model, 1, optimise=False), inputs)
     try:
@@ -97,7 +98,10 @@ def is_run_right(model: onnx.ModelProto) -> bool:
 
 @pytest.mark.parametrize("name", BY_NAME)
 def test_the_fault_is_there_and_its_trigger_sees_it(name):
-    """Fails where a newer ONNX Runtime has mended it: then it is to be taken off the list."""
+    """The fault exists and its trigger sees it.
+
+    If a newer ONNX Runtime has mended the fault, this test fails: the fault must then be removed from the list.
+    """
     model = BY_NAME[name]
     onnx.checker.check_model(model, full_check=True)
     assert onnxruntime.__version__ == ONNXRUNTIME, "the list is of another version: update docs/FAULTS.md"
@@ -120,7 +124,10 @@ def test_other_ways_to_trigger_it_are_seen(name, text, other):
 
 
 def test_a_declared_shape_triggers_it_that_does_not_follow_from_the_graph():
-    """A model with a symbolic size is read without the shapes that it declares for its results."""
+    """A model with a symbolic size is read without the declared shapes of its results.
+
+    The declared shape of y does not follow from the graph, so the fault's trigger must not rely on this shape.
+    """
     model = onnx.parser.parse_model(
         """<ir_version: 8, opset_import: ["" : 15]>
         g (float[1,1,1,4] x, int64[1,2] d, float[n] p) => (float[1,4] y, float[n] q) <int64[1] k = {-1}> {
@@ -157,7 +164,7 @@ def test_a_product_with_the_inverse_triggers_what_a_quotient_does(name, inverse)
 
 
 def test_pads_of_only_some_axes_are_left_alone():
-    """As Pad has them from opset 18 on."""
+    """Since opset 18 a Pad can have pads for some axes only; such a Pad does not trigger the fault."""
     text = MODELS["PadFusion-width"].replace(": 15", ": 18")
     named = text.replace("int64[8] p = {0, 0, 2, 0, 0, 0, 0, 0}", "int64[2] p = {2, 0}, int64[1] a = {-2}")
     for some, seen in ((text, 1), (named.replace("Pad (x, p)", "Pad (x, p, , a)"), 0)):
@@ -173,7 +180,7 @@ def test_what_does_not_trigger_it_is_run_right_and_not_refused(change):
     assert text in MODELS[name]
     model = onnx.parser.parse_model(MODELS[name].replace(text, other))
     for value in model.graph.output:
-        value.type.tensor_type.ClearField("shape")  # it may be another one
+        value.type.tensor_type.ClearField("shape")  # the changed model may have another output shape
     given = {name for node in model.graph.node for name in node.input}
     model.graph.output.extend(
         onnx.ValueInfoProto(name=name) for node in model.graph.node for name in node.output

@@ -1,4 +1,4 @@
-"""Low precision: what is as good as ONNX Runtime's own rounding passes, what is not does not."""
+"""Test low precision: errors as large as the rounding of ONNX Runtime itself pass, larger errors do not."""
 
 import numpy as np
 import onnx
@@ -45,7 +45,7 @@ def test_the_wide_model_is_the_model_without_its_rounding(bert):
 
 @pytest.mark.parametrize("name", ["tiny_resnet18", *slow("tiny_bert_base", "tiny_vit_base")])
 def test_what_greedy_finds_in_half_precision_is_equal(name):
-    """And 1e-4, the tolerance of float32, is not what decides it."""
+    """The candidate is accepted although its error is above 1e-4, the tolerance of float32."""
     model, tiny = halved(name), tiny_task(name)
     task = Task(load_graph(model), tiny.rules, tiny.cost)
     result = greedy(task.initial, 200, 60.0)
@@ -69,7 +69,10 @@ def test_what_is_worse_than_rounding_is_caught(bert, factor):
 
 
 def test_the_limit_is_what_the_originals_own_sessions_are_off(bert):
-    """Of each output, times the margin: no more for a model that happens to be rounded well, and no fixed number."""
+    """The limit of each output is the error of the original's own sessions times a margin.
+
+    So the limit is no fixed number, and a model with accurate rounding gets a small limit.
+    """
     inputs = random_inputs(bert, 0)
     exact = run(session(twin(bert, ""), 1, False), twin_arrays(bert, inputs))
     own = [run(session(bert, 1, optimise), inputs) for optimise in (False, True)]
@@ -92,8 +95,11 @@ def quantised(tmp_path_factory) -> onnx.ModelProto:
 
 
 def test_a_quantised_model_may_be_off_by_steps_that_onnx_runtime_is_off_by_itself(quantised):
-    """By one of 255, in a few elements of 16,384: the original by floats and by integers, from the first seed where it
-    is, which depends on the processor."""
+    """A quantised model may differ by one step of 255 in a few of 16,384 elements.
+
+    The original itself differs by this step between float and integer computation. The test takes the first seed whose
+    inputs show the difference; this seed depends on the processor.
+    """
     by_floats, by_integers = (session(quantised, 1, optimise) for optimise in (False, True))
     for seed in range(30):
         inputs = random_inputs(quantised, seed)
@@ -120,8 +126,10 @@ def test_a_quantised_model_of_another_scale_is_caught(quantised, factor):
 
 @pytest.mark.parametrize("off", [True, False])
 def test_where_the_original_itself_is_off_by_more_than_any_limit_nothing_is_compared(off):
-    """Integers that saturate, of a processor that adds them in 16 bits: a model is equal to itself all the same. Where
-    only another of its sessions is off, it is compared."""
+    """Nothing is compared if the original itself has an error above every limit, as with saturating 16-bit sums.
+
+    A model still equals itself then. If only another session of the original has such an error, outputs are compared.
+    """
     model = Model.read(load("tiny_resnet18"))
     ordinary = ordinary_inputs(Feeds.of(model.proto), [0], {})
     given = Expected(model, ordinary, [], 1e-4, 1, False).sets[0][1]

@@ -1,4 +1,4 @@
-"""What does not pay is taken back, and what each group of the rest does is listed."""
+"""Test pruning: rewrites that do not pay are taken back, and the gain of each remaining group is listed."""
 
 import math
 
@@ -29,7 +29,7 @@ def chain(off: int) -> Task:
 
 
 def walk(task: Task, steps: int, seed: int) -> list[tuple[int, int]]:
-    """Random valid actions."""
+    """Return random valid actions."""
     rng, state, actions = np.random.default_rng(seed), task.initial, []
     while len(actions) < steps and len(valid := state.valid_actions()[:-1]):
         actions.append(tuple(map(int, valid[rng.integers(len(valid))])))
@@ -43,7 +43,7 @@ def left(task: Task, actions, seconds: float = 60.0) -> list[tuple[int, int]]:
     return result.actions
 
 
-# Three Relu and three Exp: a group gains 30, or 300, and two groups of three kernels are off by 3 · off · sqrt(2).
+# Three Relu and three Exp: a group gains 30 or 300; the uncertainty of two groups of three is 3 · off · sqrt(2).
 @pytest.mark.parametrize("off, kept", [(6, {ABS, TANH}), (8, {TANH}), (69, {TANH}), (71, set())])
 def test_a_group_stays_if_it_gains_more_than_it_may_be_off(off, kept):
     actions = left(chain(off), [(ABS, 0), (TANH, 1), (ABS, 1), (TANH, 0), (ABS, 0), (TANH, 0)])
@@ -52,9 +52,9 @@ def test_a_group_stays_if_it_gains_more_than_it_may_be_off(off, kept):
 
 def test_what_others_need_stays_and_a_detour_that_leads_nowhere_goes():
     task = chain(1)
-    actions = [(NEG, 0), (NEG_TANH, 0), (ABS, 0)]  # 100 more, 200 less, 10 less
+    actions = [(NEG, 0), (NEG_TANH, 0), (ABS, 0)]  # the costs change by +100, -200 and -10
     assert left(task, actions) == actions
-    assert left(task, [(NEG, 0), (NEG, 0), (NEG_TANH, 0), (ABS, 0)]) == [(ABS, 0)]  # alike ones go together
+    assert left(task, [(NEG, 0), (NEG, 0), (NEG_TANH, 0), (ABS, 0)]) == [(ABS, 0)]  # both NEG belong to one group
     task = toy_task(["Relu", "Exp"], RULES, COSTS)
     assert left(task, [(NEG, 0), (ABS, 0)]) == [(ABS, 0)]
 
@@ -73,7 +73,7 @@ def test_the_estimate_rises_by_no_more_than_it_may_be_off(seed):
 
 @pytest.mark.parametrize("seed", range(at_night(4, 1)))
 def test_without_any_group_that_is_left_the_estimate_would_rise_by_more_than_it_may_be_off(seed):
-    """But for losses that are small one by one and sure together."""
+    """Removing any remaining group raises the estimate; the costs here have no uncertainty."""
     task = random_task(seed, length=12)
     kept = left(task, walk(task, 15, seed))
     rewrites = Rewrites(task, kept)
@@ -83,7 +83,7 @@ def test_without_any_group_that_is_left_the_estimate_would_rise_by_more_than_it_
 
 
 def test_small_losses_do_not_add_up_to_a_sure_one():
-    """Each of the rules gains 10 and is off by 12 through kernels of its own: together they gain 40, off by 24."""
+    """Each of the rules gains 10 with an uncertainty of 12 from its own kernels; together they gain 40 ± 24."""
     rules = "Relu(x) => Abs(x)\nExp(x) => Tanh(x)\nCeil(x) => Neg(x)\nFloor(x) => Sign(x)"
     before, after = ("Relu", "Exp", "Ceil", "Floor"), ("Abs", "Tanh", "Neg", "Sign")
     costs = dict.fromkeys(before, 100) | dict.fromkeys(after, 90)
@@ -113,7 +113,7 @@ def test_a_group_gains_what_the_file_takes_longer_without_it():
     actions = [(ABS, 0), (TANH, 1), (NEG, 0), (NEG_TANH, 0), (ABS, 0)]
     listed = [share for share, _ in shares(task, candidate(task, actions))]
     gains = {share["rule"]: (share["count"], share["gain_ps"], share["off_ps"]) for share in listed}
-    # without its NEG the NEG_TANH is not there either; two Abs are off by 2 each, and so are two Relus
+    # NEG_TANH needs its NEG, so both leave together; two Abs have an uncertainty of 2 each, and so do two Relus.
     assert gains == {"r0": (2, 20, 6), "r1": (1, 100, 3), "r2": (1, 100, 3), "r3": (1, 200, 3)}
     assert [share["gain_ps"] for share in listed] == [200, 100, 100, 20]
     assert all(without.objective - follow(task, actions).objective == share["gain_ps"] for share, without in
@@ -125,7 +125,8 @@ def test_no_more_groups_are_listed_than_can_be_read_and_the_smallest_are_one(mon
     delivered = candidate(task, [(ABS, 0), (TANH, 1), (NEG, 0), (NEG_TANH, 0)])
     monkeypatch.setattr(module, "MAX_GROUPS", 2)
     listed = [(share["rule"], share["count"], share["gain_ps"]) for share, _ in shares(task, delivered)]
-    assert listed == [("r3", 1, 200), (OTHERS, 3, 210)][::-1]  # of these the NEG is needed, too
+    # the group of the other rules includes the NEG that r3 needs
+    assert listed == [("r3", 1, 200), (OTHERS, 3, 210)][::-1]
 
 
 def test_groups_are_measured_until_time_is_up(monkeypatch):

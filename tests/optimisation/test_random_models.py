@@ -1,4 +1,4 @@
-"""A model that draws random numbers is compared where its outputs do not depend on a draw, and no rule is blamed."""
+"""Test models that draw random numbers: outputs that depend on no draw are compared, and no rule is blamed."""
 
 import numpy as np
 import onnx
@@ -22,7 +22,7 @@ BESIDE = CASES["beside-a-draw"].make  # y depends on two draws, z does not
 
 
 def changed(op: str, by: str) -> onnx.ModelProto:
-    """The model with another operator type at the last node of this type."""
+    """Return the model with another operator type at the last node of type `op`."""
     result = BESIDE()
     [*_, last] = [node for node in result.graph.node if node.op_type == op]
     last.op_type = by
@@ -32,7 +32,7 @@ def changed(op: str, by: str) -> onnx.ModelProto:
 def test_only_outputs_that_depend_on_a_draw_are_not_compared():
     same = validate(BESIDE(), BESIDE())
     assert same.ok and same.compared and {f.note for f in same.findings} - {""} == {NOTE}
-    assert validate(BESIDE(), changed("Add", "Mul")).ok  # y alone is another
+    assert validate(BESIDE(), changed("Add", "Mul")).ok  # only y differs
     other = validate(BESIDE(), changed("Relu", "Neg"))
     assert not other.ok and all("'z'" in finding.message for finding in other.failures())
 

@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def receipt_of(name: str, random_steps: int = 0) -> tuple[dict, Graph]:
-    """Greedy's way, or a random one, through a tiny model."""
+    """Return the receipt and the final graph of a greedy or random sequence of rewrites of a tiny model."""
     task = tiny_task(name)
     state: RewriteState = task.initial
     actions = list(greedy(state, 500).actions)
@@ -132,7 +132,7 @@ def test_a_receipt_of_an_open_model_leads_to_an_open_model():
 
 
 def test_receipts_of_the_first_format_are_of_fixed_sizes():
-    """They had neither symbols nor typical sizes, and bound all that was open."""
+    """Receipts of the first format have neither symbols nor typical sizes; they bind all open sizes."""
     receipt, result = greedy_receipt(open_model("batch"), shapes=(("batch", 2),), fix=True)
     assert receipt["format"] == 3 and receipt["shapes"] == {"batch": 2} and receipt["symbols"] == {}
     first = {key: value for key, value in receipt.items() if key not in ("symbols", "sizes")} | {"format": 1}
@@ -206,4 +206,4 @@ def test_another_model_is_refused(receipt):
     with pytest.raises(RLFlowError, match="belongs to another model"):
         replay(receipt, load("tiny_resnet50"))
     with pytest.raises(RLFlowError, match="belongs to another model"):
-        replay(receipt, load("tiny_resnet18", seed=1))  # other weights are another model
+        replay(receipt, load("tiny_resnet18", seed=1))  # a model with other weights is another model

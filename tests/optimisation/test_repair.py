@@ -1,4 +1,4 @@
-"""What is left of a candidate without the rewrites after which it is not equal."""
+"""Test the repair of a candidate: rewrites after which it is no longer equal are left out."""
 
 import json
 from collections import Counter
@@ -22,7 +22,7 @@ from tests.suite import at_night, slow
 from tests.toys.tiny import tiny_task
 
 OPTIONS = DeliveryOptions(seeds=[0], tolerance=1e-4, measure_seconds=0.0, sessions=1, threads=1, seed=0)
-# `wrong` loses a factor; what it makes is a Neg, which `mul-neg` goes on with.
+# The rule `wrong` loses a factor; the rule `mul-neg` continues with the Neg that `wrong` makes.
 CHAIN = """<ir_version: 8, opset_import: ["" : 17]>
 g (float[2,3] x) => (float[2,3] y) <float one = {1.0}, float two = {2.0}, float three = {3.0}> {
   a = Mul (x, one)
@@ -59,7 +59,7 @@ def task_of(text: str, rules: RuleSet) -> Task:
 
 
 def steps(task: Task, *names: str) -> list[tuple[int, int]]:
-    """Rewrites by those rules, one after the other, at their first locations."""
+    """Return rewrites by the named rules, one after the other, at their first locations."""
     return [(task.rules.index(name), 0) for name in names]
 
 
@@ -179,7 +179,10 @@ def test_a_walk_without_a_fault_stays_as_it_is(name, seed):
 @pytest.mark.parametrize("name", ["tiny_resnet18", "tiny_bert_base", *slow("tiny_inception_v3")])
 @pytest.mark.parametrize("seed", range(at_night(4, 1)))
 def test_whatever_is_wrong_what_is_left_is_right_and_can_be_made(name, seed):
-    """What is wrong: one operator of the walk's last graph that the model did not have, wherever it is."""
+    """Whichever new operator is called wrong, the repaired candidate is equal and can be replayed.
+
+    The comparison rejects graphs with one operator type that the walk made and that the model does not have.
+    """
     task = tiny_task(name)
     actions = walk(task, seed)
     of_model = {node.op for node in task.graph.nodes.values()}

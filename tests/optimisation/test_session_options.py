@@ -1,4 +1,4 @@
-"""Session options: what is measured to be faster is chosen, written, and opened; files of strangers are refused."""
+"""Test session options: options measured to be faster are chosen, written and opened; unknown files are refused."""
 
 import json
 
@@ -34,7 +34,7 @@ def model(tmp_path):
 
 
 def chosen(model, monkeypatch, ratios, verdict="faster"):
-    """The result of `best_session` if the latencies of options are `ratios`, and 1 for other options."""
+    """Return the result of `best_session` for planted latency ratios of options; options without a ratio have 1."""
 
     def in_turns(original, candidates, inputs, threads, seconds, first, setups):
         return [float(np.prod([ratios.get((k, str(v)), 1.0) for k, v in one.changes().items()])) for one in setups]

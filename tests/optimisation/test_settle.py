@@ -1,4 +1,4 @@
-"""Timings on which a difference hangs are taken again: chance does not last, a gain does."""
+"""Test repeated timings: timings that decide are repeated, so a chance difference vanishes and a real gain stays."""
 
 import time
 from itertools import count
@@ -18,7 +18,10 @@ BLOCKS = 4
 
 
 def promised(tmp_path, monkeypatch, timings: dict[str, list[float]]) -> tuple[Task, object]:
-    """A task whose kernels give these medians one after the other, the last one for ever; and where a search leads."""
+    """Return a task with planted timings, and the state that a greedy search reaches.
+
+    The timings of an operator have the given medians in turn; its last median repeats.
+    """
     asked = {op: count() for op in timings}
 
     def timing(model, *_) -> Timing:
@@ -40,17 +43,18 @@ def repeats(task: Task) -> dict[str, int]:
 @pytest.mark.parametrize("later, gains", [(1.0e6, False), (0.96e6, True)])
 def test_what_was_chance_is_lost_and_what_was_not_is_a_gain_for_sure(tmp_path, monkeypatch, later, gains):
     task, state = promised(tmp_path, monkeypatch, {"Relu": [1e6], "Abs": [0.96e6, *[later] * 3]})
-    assert state.objective < task.initial.objective  # a search exchanges them all,
+    assert state.objective < task.initial.objective  # the search replaces all Relus
     spread = graph_spread(task.cost, state.graph) - graph_spread(task.cost, task.graph)
-    assert spread.ps > task.initial.objective - state.objective  # and nobody knows whether that gains
-    longer, off = settle(task.cost, state.graph, task.graph, time.monotonic() + (60 if gains else 2))  # without end
+    assert spread.ps > task.initial.objective - state.objective  # the estimated gain is below its uncertainty
+    # without a gain the timings are repeated until the deadline
+    longer, off = settle(task.cost, state.graph, task.graph, time.monotonic() + (60 if gains else 2))
     assert (longer > off) == gains
 
 
 def test_what_decides_is_timed_again_until_it_is_known_and_all_is_counted_anew(tmp_path, monkeypatch):
     task, state = promised(tmp_path, monkeypatch, {"Relu": [1e6], "Abs": [0.97e6]})
     before, known = graph_spread(task.cost, task.graph), repeats(task)
-    longer, off = settle(task.cost, state.graph, task.graph, time.monotonic() + 60)  # ends by itself
+    longer, off = settle(task.cost, state.graph, task.graph, time.monotonic() + 60)  # ends before the deadline
     again = repeats(task)
     changed = [name for name in known if again[name] > known[name]]
     assert changed and all("Relu" in name or "Abs" in name for name in changed)

@@ -1,4 +1,4 @@
-"""Validation must be able to fail: planted faults of every kind, and no alarm where there is none."""
+"""Test that validation can fail: it finds planted faults of every kind and raises no false alarm."""
 
 import itertools
 import json
@@ -31,7 +31,7 @@ from tests.commands import in_process
 
 
 def small_model(last: str = "Softmax", scale: float = 1.0) -> onnx.ModelProto:
-    """x [2, 3, 8, 8] and y [2, 4] → scores [2, 4] and an integer `best` [2]; logits grow with `scale`."""
+    """Return a model x [2, 3, 8, 8], y [2, 4] → scores [2, 4], integers `best` [2]; `scale` multiplies the logits."""
     rng = np.random.default_rng(0)
 
     def weight(name, *shape):
@@ -191,7 +191,8 @@ def test_a_saturated_output_does_not_hide_an_error_before_it(last):
     outputs = [f for f in result.findings if f.kind == "numerics" and "output" in f.message]
     assert outputs and all(finding.ok for finding in outputs)
     assert all(f"input of {last}" in finding.message for finding in result.failures())
-    assert len(result.failures()) == 3 + len(SPECIAL) + 3  # one for every set of inputs, as written and optimised
+    # one failure for each set of inputs of the written and of the optimised model
+    assert len(result.failures()) == 3 + len(SPECIAL) + 3
 
 
 def test_what_softmax_is_blind_to_is_no_error_before_it():
@@ -209,7 +210,7 @@ def test_a_damaged_weight_is_named_where_no_output_shows_it():
     (failure,) = validate(small_model(), damaged).failures()
     assert failure.kind == "structure" and "weight 'w' is damaged: 1 of 135 elements" in failure.message
     array = numpy_helper.to_array(weights(damaged, "w"))
-    # no copy of it at all: outputs judge
+    # The reversed weight is no copy of the original weight, so the outputs decide.
     weights(damaged, "w").raw_data = np.ascontiguousarray(np.flip(array)).tobytes()
     assert {finding.kind for finding in validate(small_model(), damaged).failures()} == {"numerics"}
 
@@ -217,7 +218,7 @@ def test_a_damaged_weight_is_named_where_no_output_shows_it():
 def chain(
     *nodes: onnx.NodeProto, constants: dict[str, np.ndarray], shape=(2, 4), y: tuple = (TensorProto.FLOAT, (2, 4))
 ) -> onnx.ModelProto:
-    """x of a shape → y of a type and shape, through the nodes."""
+    """Return a model x → y of the given shapes and types, with the given nodes and constants."""
     weights = [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()]
     ports = ([helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)], [helper.make_tensor_value_info("y", *y)])
     graph = helper.make_graph([*nodes], "chain", *ports, weights)
@@ -229,7 +230,7 @@ def clipped(limit: float) -> onnx.ModelProto:
 
 
 def sqrt_of_square(epsilon: float) -> onnx.ModelProto:
-    """x / √(x² + ε): for numbers that are not small, ε is nothing."""
+    """Return x / √(x² + ε), where ε only matters for small numbers."""
     return chain(
         helper.make_node("Mul", ["x", "x"], ["s"]), helper.make_node("Add", ["s", "e"], ["t"]),
         helper.make_node("Sqrt", ["t"], ["r"]), helper.make_node("Div", ["x", "r"], ["y"]),
@@ -238,7 +239,7 @@ def sqrt_of_square(epsilon: float) -> onnx.ModelProto:
 
 
 def normalised(*order: str) -> onnx.ModelProto:
-    """LayerNormalization in parts, as exporters write it; `order` are the operands of its division."""
+    """Return a LayerNormalization in parts, as exporters write it; `order` has the operands of its division."""
 
     def mean(of, to):
         return helper.make_node("ReduceMean", [of], [to], axes=[-1], keepdims=1)
@@ -258,7 +259,7 @@ def test_a_fault_that_onnx_runtime_optimises_away_is_caught():
     given, values = random_inputs(normalised("d", "r"), 0), []
     for order in (("d", "r"), ("r", "d")):
         values += run(session(normalised(*order), 1), given)
-    assert relative_error(*values) < 1e-6  # it takes both for the same
+    assert relative_error(*values) < 1e-6  # ONNX Runtime fuses both orders into the same operator
     assert not validate(normalised("d", "r"), normalised("r", "d")).ok
 
 
@@ -274,7 +275,7 @@ def test_special_values_show_what_ordinary_ones_hide(make, before, after, seen):
 
 def test_where_the_last_digits_decide_nothing_is_compared():
     def best(*order: str) -> onnx.ModelProto:
-        """ArgMax of x + a + b + c, which is x but for rounding: ties where x has them."""
+        """Return ArgMax of x + a + b + c; the sum equals x except for rounding, so equal elements of x give ties."""
         names = ["x", *(f"t{k}" for k in range(len(order)))]
         sums = [helper.make_node("Add", [names[k], name], [names[k + 1]]) for k, name in enumerate(order)]
         constants = {
@@ -292,7 +293,7 @@ def test_where_the_last_digits_decide_nothing_is_compared():
     }
     assert all(each.ok for each in result) and said == {"zeros", "ones"}
     ties = {"x": np.zeros((2, 4), np.float32)}
-    # it would have been an alarm
+    # without this exemption validation would report a difference
     assert len({tuple(run(session(best(*order), 1, False), ties)[0]) for order in orders}) > 1
 
 
@@ -310,7 +311,7 @@ def test_a_model_that_lost_all_elements_of_a_tensor_is_not_run():
 
 
 def test_inputs_are_special_where_they_may_be():
-    model = load("tiny_bert_base")  # indices and a mask, all integers
+    model = load("tiny_bert_base")  # all inputs are integers: indices and a mask
     drawn = special_inputs(Feeds.of(model), 0, {})
     assert [given.name for given in drawn] == ["zeros", "ones", "large"]
     highest = random_inputs(model, 0)["input_ids"].max()
@@ -342,7 +343,11 @@ pool-doubled: wrong on purpose
 
 
 def walk_of(names: list[str]) -> tuple[dict, Graph, RuleSet]:
-    """The receipt and the result of the named rules, each at its first location, in tiny_resnet18."""
+    """Return the receipt, the final graph and the rules of rewrites of tiny_resnet18.
+
+    Args:
+        names: rules, each applied at its first location.
+    """
     rules = RuleSet(tuple(parse(WRONG, "made-up")), "made-up")
     first = state = Task(load_graph(load("tiny_resnet18")), rules, AnalyticCost()).initial
     actions = [(rules.index(name), 0) for name in names]
@@ -398,7 +403,7 @@ def test_a_receipt_that_cannot_be_repeated_is_a_finding():
 
 @pytest.mark.parametrize("location", ["/dev/zero", "pipe", "../weights.bin"])
 def test_beside_a_receipt_no_weights_of_a_refused_candidate_are_read(location, monkeypatch, tmp_path):
-    """They may have no end."""
+    """External weights of a refused candidate are never read, because they may be endless."""
     receipt, result, rules = walk_of(["relu-twice"])
     (tmp_path / "weights.bin").write_bytes(bytes(1 << 20))
     (tmp_path / "given").mkdir()

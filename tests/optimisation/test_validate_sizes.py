@@ -1,4 +1,7 @@
-"""Validation at sizes that nobody named: what is right at the typical size alone is caught, and nothing else is."""
+"""Test validation at sizes that the user did not name: it catches rewrites that are right at the typical size only.
+
+It raises no false alarm.
+"""
 
 import json
 from dataclasses import replace
@@ -26,7 +29,7 @@ LEAST = {"batch": 1, "seq": 1}
 
 
 def model(body: str, x: str = "float[batch,seq,4]", y: str = "float[batch,seq,4]") -> onnx.ModelProto:
-    """x → y; `n` is the length of `seq` as a number, `shape` that of x."""
+    """Return a model x → y around the nodes of `body`, with constants and with `shape`, the shape of x."""
     return onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["" : 17]>
 g ({x} x) => ({y} y) <float w = {{1.5}}, int64[1] axis = {{1}}, int64[1] first = {{0}}, int64[3] baked = {{-1, 128, 4}},
   int64[3] both = {{1, 128, 4}}, int64[2] flat = {{-1, 4}}, float length = {{128.0}}, int64[3] kept = {{0, 0, 4}},
@@ -90,7 +93,7 @@ def test_where_a_size_is_refused_it_is_named():
 
 
 def test_the_original_is_not_blamed_for_where_it_does_not_run_itself():
-    table = ", ".join(f"{k}.0" for k in range(32))  # of as many positions
+    table = ", ".join(f"{k}.0" for k in range(32))  # a table of 32 positions
     original = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["" : 17]>
 g (float[batch,seq,1] x) => (float[batch,seq,1] y) <int64[1] zero = {{0}}, int64[1] one = {{1}}, int64[1] two = {{2}},
    float[32,1] positions = {{{table}}}> {{
@@ -110,7 +113,10 @@ g (float[batch,seq,1] x) => (float[batch,seq,1] y) <int64[1] zero = {{0}}, int64
 
 
 def test_at_a_size_that_the_original_refuses_a_candidate_may_do_what_it_likes():
-    """It runs at any seq, the original at whole blocks of 32 alone, and these are what it is compared at."""
+    """Candidates are compared only at sizes at which the original runs.
+
+    The candidate runs at any seq, but the original at multiples of 32 only.
+    """
     x = {"x": "float[batch,seq,4]"}
     original = model("  a = Reshape (x, blocks)\n  b = Mul (a, w)\n  y = Reshape (b, shape)", **x)
     result = validate(original, RIGHT["a Reshape less"], shapes={"seq": 128})
@@ -119,7 +125,7 @@ def test_at_a_size_that_the_original_refuses_a_candidate_may_do_what_it_likes():
 
 
 def test_symbols_that_must_fit_each_other():
-    """A mask as long as what was before and what comes now, under a name of its own."""
+    """Sizes are drawn so that symbols fit together: the mask has its own symbol, whose size must be past + seq."""
     original = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
 g (float[past] x, float[seq] z, float[total] mask) => (float[total] y) {
   now = Relu (z)
@@ -129,12 +135,12 @@ g (float[past] x, float[seq] z, float[total] mask) => (float[total] y) {
     result = validate(original, original, shapes={"past": 32, "seq": 32, "total": 64})
     ran = [each["sizes"] for each in result.to_dict()["sizes"] if each["verdict"] == "ok"]
     assert result.ok and len(ran) == 1 + MORE_SIZES and all(s["past"] + s["seq"] == s["total"] for s in ran)
-    assert {"past": 0, "seq": 1, "total": 1} in ran  # nothing was before the first call
+    assert {"past": 0, "seq": 1, "total": 1} in ran  # as in the first call, when the cache is empty
     with pytest.raises(RLFlowError, match="ONNX Runtime cannot run the model"):
         validate(original, original, shapes={"past": 32, "seq": 32, "total": 65})
 
 
-# -- sizes that somebody names ---------------------------------------------------------------------
+# -- sizes that the user names ----------------------------------------------------------------------
 
 
 def test_all_sizes_that_are_named_are_compared():
@@ -190,7 +196,7 @@ def test_five_sizes_that_nobody_named(typical):
         values = [each[name] for each in chosen]
         assert any(value != size for value in values) and (size == 1 or 1 in values)
         assert max(values) >= (2 * size if len(typical) == 1 or size > 1 else 3)
-    if len(typical) > 1:  # no symbol is always what another one is
+    if len(typical) > 1:  # no two symbols are always equal
         assert any(len(set(each.values())) == len(each) for each in chosen)
     assert tried({}) == []
 
@@ -220,7 +226,7 @@ def test_a_size_for_which_there_is_no_time_is_said_and_not_counted(monkeypatch):
     assert late and all(each[1:] == (None, "the time limit was reached") for each in late)
     monkeypatch.setattr(numerics, "elsewhere", lambda *given: elsewhere(*given[:-1], seconds=-1.0))
     result = validate(SCALED, WRONG["a Reshape with 128 in it"][1], shapes={"seq": 128})
-    assert result.ok  # nothing was seen
+    assert result.ok  # without time for other sizes, the fault is not found
     text = equal_sizes_text(result.to_dict()["findings"])
     assert text.startswith("equal at 1 size (batch x seq): 1x128; ") and text.endswith("not compared")
 
@@ -231,7 +237,7 @@ def test_a_size_that_takes_too_much_memory_is_said_and_not_counted(monkeypatch):
     verdicts = {tuple(each["sizes"].values()): each["verdict"] for each in result.to_dict()["sizes"]}
     assert result.ok and verdicts[1, 256] == "ok" and verdicts[3, 128] == "not compared"
     assert "batch = 3, seq = 128" in str(result) and "one of its tensors would need" in str(result)
-    named = validate(SCALED, SCALED, shapes={"seq": 1024})  # which somebody named
+    named = validate(SCALED, SCALED, shapes={"seq": 1024})  # the user named this size, so no memory limit excludes it
     assert named.to_dict()["sizes"][0]["verdict"] == "ok"
 
 
@@ -288,7 +294,7 @@ sum-of-128: right where the axis is of 128 alone
 
 
 def walk() -> tuple[onnx.ModelProto, Task, list[tuple[int, int]]]:
-    """A model with symbols, its task, and three rewrites, of which the second is right at seq = 128 alone."""
+    """Return a model with symbols, its task, and three rewrites; the second rewrite is right at seq = 128 only."""
     original = model("  r = Relu (x)\n  m = ReduceMean <axes = [1], keepdims = 1> (r)\n  y = Sub (r, m)")
     rules = RuleSet(tuple([replace(rule, for_all_shapes=True) for rule in parse(RULES, "made-up")]), "made-up")
     task = Task(load_graph(original), rules, AnalyticCost(), sizes=(BERT,))
@@ -316,7 +322,7 @@ def test_a_rewrite_that_is_wrong_at_another_size_is_left_out():
 
 
 def test_sums_of_sizes_and_sizes_without_names_may_be_frozen():
-    """What --fix writes: "past + seq" and a dimension without a name become numbers, the numbers that were bound."""
+    """The sum "past + seq" and a dimension without a name may become the bound numbers, as with the option --fix."""
     text = """<ir_version: 9, opset_import: ["": 20]>
         g (float[past, 2] c, float[seq, 2] x, float[n, 2] m, float[k] z) => (float[total, 2] y, float[rest] u)
         { t = Concat <axis = 0> (c, x) y = Add (t, m) u = Neg (z) }"""

@@ -12,9 +12,10 @@ from pathlib import Path
 from rlflow.common.errors import RLFlowError
 
 SCREENS = {"wide": (1200, 900), "phone": (390, 844)}  # pixels
-PARTS = {"the answer": "#answer", "the rewrites": "#rewrites", "a drawing": ".telling"}  # of the first screen
+# part that the first screen shows → its CSS selector
+PARTS = {"the answer": "#answer", "the rewrites": "#rewrites", "a drawing": ".telling"}
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
-COLOURS = 64  # of the picture
+COLOURS = 64  # number of colours of the picture
 
 BOX = """selector => {
   const box = document.querySelector(selector)?.getBoundingClientRect();
@@ -36,7 +37,7 @@ CUT_OFF = """() => {
 
 @contextmanager
 def browser() -> Iterator:
-    """Yield a headless browser. Raise RLFlowError if there is none."""
+    """Yield a headless browser, or raise RLFlowError if the system has none."""
     try:
         from playwright.sync_api import Error, sync_playwright
     except ImportError as error:
@@ -55,9 +56,9 @@ def look(opened, page: Path) -> dict[str, dict]:
     """Look at a page on every screen.
 
     Returns:
-        screen → width and height of the screen and `page_width` (pixels), `shown` (part of PARTS → True if it lies on
-        the first screen as a whole), `cut_off` (elements that are wider than the screen or cut off, with all unfolded)
-        and `picture` (the first screen as PNG).
+        For each screen: its width and height and `page_width` (pixels). `shown`: part of PARTS → True if the whole
+        part is on the first screen. `cut_off`: elements that are wider than the screen or cut off, with all sections
+        unfolded. `picture`: the first screen as PNG.
     """
     seen = {}
     for name, (width, height) in SCREENS.items():
@@ -76,12 +77,12 @@ def look(opened, page: Path) -> dict[str, dict]:
 
 
 def on_screen(box: dict | None, width: int, height: int) -> bool:
-    """Check that a box exists and lies on the screen as a whole."""
+    """Return True if the box exists and the whole box is on the screen."""
     return bool(box) and 0 <= box["left"] < box["right"] <= width and 0 <= box["top"] < box["bottom"] <= height
 
 
 def small(picture: bytes) -> bytes:
-    """Return a PNG with few colours."""
+    """Return the picture as a PNG with few colours."""
     from PIL import Image
 
     result = io.BytesIO()

@@ -1,4 +1,4 @@
-"""The HTML page of a run: it draws what changed, states the results, and a stranger's text stays a text."""
+"""Test the HTML page of a run: it draws changes, states the results, and treats names from a model as plain text."""
 
 import json
 import re
@@ -29,7 +29,7 @@ MODELS = ("tiny_resnet50", "tiny_bert_base", "tiny_inception_v3")
 
 
 class Page(HTMLParser):
-    """The elements of a page, each (name, attributes, all text in it); fails if they are not well nested."""
+    """The elements of a page, each (name, attributes, all text in it); the constructor fails if a tag stays open."""
 
     def __init__(self, text: str):
         super().__init__()
@@ -55,7 +55,7 @@ class Page(HTMLParser):
 
 
 def walk(task: Task, steps: int, seed: int) -> list[tuple[int, int]]:
-    """A random sequence of valid actions."""
+    """Return a random sequence of valid actions."""
     rng, state, actions = np.random.default_rng(seed), task.initial, []
     for _ in range(steps):
         valid = state.valid_actions()[:-1]
@@ -65,7 +65,7 @@ def walk(task: Task, steps: int, seed: int) -> list[tuple[int, int]]:
 
 
 def results_of(task: Task, result: dict[str, list[tuple[int, int]]], model: str = "a model") -> dict:
-    """What `eval` leaves, without measurements, for these sequences."""
+    """Return the results that `eval` writes for these sequences, without measurements."""
     candidates = {}
     for name, actions in result.items():
         end, steps = trace(task, actions)
@@ -148,7 +148,11 @@ def test_a_step_that_needs_none_could_be_the_first(name):
 
 
 def test_a_step_needs_what_made_its_operators_and_what_brought_them_together():
-    """Two signs cancel once the copy between them is gone, and so do those around them, though no operator is new."""
+    """A step depends on steps that made its operators or brought them together.
+
+    Two Negs cancel once the Identity between them is removed. This brings two other Negs together, although no operator
+    is new.
+    """
     model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
         g (float[4] x) => (float[4] y) {
             a = Neg(x) b = Neg(a) c = Identity(b) d = Neg(c) e = Identity(d) f = Neg(e) y = Relu(f) }""")
@@ -181,12 +185,12 @@ def test_groups_of_steps_hold_every_step_once_and_the_greatest_gain_first():
 
 
 def test_all_changes_of_a_known_rewrite_are_drawn_and_nothing_else(tmp_path):
-    """A normalisation goes into its convolution: two operators go, one comes, each where it was."""
+    """A BatchNormalization is merged into its convolution: two operators are removed and one replaces them."""
     task = tiny_task("tiny_resnet18")
     action = (task.rules.index("conv-batchnorm"), 1)
     page, _ = page_of(tmp_path, task, {"greedy": [action]})
     labels = [sorted(title for _, title in page.all("g", class_=kind)) for kind in ("removed", "added")]
-    assert [len(result) for result in labels] == [4, 2]  # at a glance, and among all changes
+    assert [len(result) for result in labels] == [4, 2]  # each is drawn in the overview and among all changes
     assert "BatchNormalization" in labels[0][0] and "Conv" in labels[0][2] and "Conv" in labels[1][0]
     assert "2 operators were removed (red), 1 were added (green)" in "".join(text for _, text in page.all("section"))
 
@@ -236,7 +240,7 @@ def without_charts(monkeypatch):
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory, task, result) -> tuple[Page, str]:
-    """The page of `result` and its text."""
+    """Return (the parsed page of `result`, its text)."""
     return page_of(tmp_path_factory.mktemp("page"), task, result)
 
 
@@ -284,9 +288,9 @@ def test_the_first_drawing_is_the_greatest_gain_that_can_be_read_at_once(tmp_pat
         monkeypatch.setattr(changes, "FIRST_COLUMNS", max(columns))
         monkeypatch.setattr(changes, "FIRST_ROWS", limit)
         assert changes.summary(what, next(kind for kind in what.kinds if kind.drawing.size[1] <= limit)) in drawn()
-    monkeypatch.setattr(changes, "FIRST_ROWS", 0)  # none is small: the smallest
+    monkeypatch.setattr(changes, "FIRST_ROWS", 0)  # no drawing is small enough, so the smallest one is shown
     assert changes.summary(what, min(what.kinds, key=lambda kind: len(kind.drawing.kinds))) in drawn()
-    monkeypatch.setattr(changes, "FIRST_BOXES", 0)  # and that is large
+    monkeypatch.setattr(changes, "FIRST_BOXES", 0)  # now the smallest drawing is also too large
     page, _ = page_of(tmp_path, task, result)
     ((_, said),) = page.all("p", class_="telling")
     assert "drawn below" in said and f"{len(what.kinds)} large regions" in said
@@ -328,7 +332,7 @@ MEASURED = {
 
 
 def answer_of(folder: Path, results: dict, task: Task) -> tuple[str, list[str]]:
-    """(the answer, its cards)"""
+    """Return (the line with the answer, the texts of its cards)."""
     page = Page(write_html(folder, results, task).read_text())
     (line,) = [text for attributes, text in page.all("p") if attributes.get("class", "").startswith("answer")]
     return line, [text for _, text in page.all("div", class_="card")]
@@ -379,11 +383,12 @@ def test_the_answer_is_no_better_than_what_was_measured(tmp_path, task, result):
     "model, named", [("a folder/" + 90 * "x" + ".onnx", "ORIGINAL.onnx"), *slow(("light_vgg19", "light_vgg19"))]
 )
 def test_the_next_commands_can_be_run_as_they_stand(tmp_path, task, result, model, named):
-    """But for the path of the original: with the sizes and the threads of the run, and nothing cut."""
+    """The commands have the sizes and threads of the run and are not abbreviated; only the original's path is open."""
     results = results_of(task, result, model) | {"shapes": {"ids": (1, 128), "batch": 2}, "fix": True, "threads": 4}
     commands = [text for _, text in Page(write_html(tmp_path, results, task).read_text()).all("pre")]
     assert len(commands) == 4 and not any("…" in command for command in commands)
-    assert "replay receipt.json --model ORIGINAL.onnx" in commands[0]  # a zoo model depends on the seed
+    # a zoo model depends on the seed, so its file is named
+    assert "replay receipt.json --model ORIGINAL.onnx" in commands[0]
     sizes = "--shape ids=1,128 --shape batch=2 --fix"
     assert all(f"optimise {named} --out FASTER.onnx --threads 4 {sizes}" in command for command in commands[1:3])
     assert commands[3].endswith(f"bound --model {named} {sizes}")
@@ -402,7 +407,7 @@ def test_the_original_delivered(tmp_path, task, result):
 
 
 def test_texts_of_strangers_are_texts(tmp_path):
-    """Names of nodes and of the model that are markup, and one that is very long."""
+    """Markup in the names of nodes and of the model, and a very long name, appear as text."""
     evil = "</title></svg><script>alert(1)</script><img src=x onerror='alert(2)'>\"'&"
     model = load("tiny_resnet18")
     for position, node in enumerate(model.graph.node):
@@ -507,7 +512,7 @@ def test_what_is_not_known_is_not_drawn():
     "name", [r"$\frac{$", "<script>&\"'", *slow("$x_1$", "_x", "a\x00\x1b\ud800b", "x" * 10**5)]
 )
 def test_a_strangers_name_is_a_text_in_every_chart(name):
-    """No formula, no markup, nothing that an SVG cannot hold."""
+    """A name in a chart is never read as formula or markup, and the SVG stays valid."""
     result = {"mean": 1.0, "low": 0.5, "high": 2.0}
     figures = [
         charts.lines({name: [(0, 1.0), (1, 2.0)], "other": [(0, 2.0)]}, "x", name), charts.bars({name: 1.0}, "x"),
@@ -539,7 +544,7 @@ def test_drawing_leaves_the_style_of_matplotlib_as_it_was():
 
 
 def test_threads_draw_one_after_the_other():
-    """Styles that overlap would be put back in the wrong order, and one would stay."""
+    """Threads draw one after the other; otherwise styles would be restored in the wrong order, and one would remain."""
     import matplotlib
 
     before, inside, go_on = dict(matplotlib.rcParams), threading.Event(), threading.Event()

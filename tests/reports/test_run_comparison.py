@@ -1,4 +1,4 @@
-"""Several runs side by side: means and intervals, the tables in every format, and what cannot be compared."""
+"""Test the comparison of several runs: means and intervals, the tables in every format, and what is not comparable."""
 
 import csv
 import json
@@ -42,7 +42,7 @@ def candidate(gain: float, ratio: float | None, rules: dict) -> dict:
 def make_run(
     folder: Path, model: str, seed: int, candidates: dict, controller: str = "ppo", delivered: str = "greedy"
 ) -> Path:
-    """What is read of a run folder, and no more."""
+    """Write the files of a run folder that a comparison reads, and return the folder."""
     write_json(folder / "eval.json", {"candidates": candidates, "delivered": delivered, "seconds": 5.0 + seed})
     write_json(folder / "collect.json", {"seconds": 3.0})
     write_json(
@@ -69,7 +69,7 @@ def folders(tmp_path) -> list[Path]:
 
 
 def test_mean_and_interval_of_known_numbers():
-    """Student's t: of 10, 12, 14 with two degrees of freedom, 12 ± 4.30 · 2/√3."""
+    """The mean of 10, 12 and 14 is 12 ± 4.30 · 2/√3 by Student's t with two degrees of freedom."""
     result = mean_interval([10.0, None, 14.0, 12.0])
     assert result["n"] == 3 and result["mean"] == 12.0
     assert result["low"] == pytest.approx(12 - 4.30 * 2 / 3**0.5) and result["high"] == pytest.approx(
@@ -182,7 +182,7 @@ def test_the_command_writes_everything_into_its_folder(folders, tmp_path, capsys
     done = in_process(capsys, "report", *folders, "--out", tmp_path / "out", "--json", tmp_path / "r.json")
     assert done.code == 0 and "report.html" in done.out
     assert json.loads((tmp_path / "r.json").read_text()) == read_json(tmp_path / "out" / "comparison.json")
-    assert in_process(capsys, "report", *folders, "--out", tmp_path / "out").code == 0  # the folder may be there
+    assert in_process(capsys, "report", *folders, "--out", tmp_path / "out").code == 0  # the folder may already exist
     names = {path.name for path in (tmp_path / "out").iterdir()}
     assert names == {
         "comparison.json", "runs.csv", "summary.csv", "times.csv", "rules.csv", "report.html", "gains.png",

@@ -1,4 +1,7 @@
-"""A headless browser looks at the pages: the first screen says it all, nothing is cut off; and it sees what is."""
+"""Test the pages in a headless browser: the first screen shows the main parts, and nothing is cut off.
+
+The check itself is tested, too: it sees elements that are cut off.
+"""
 
 from pathlib import Path
 
@@ -27,7 +30,7 @@ def opened():
 
 
 def report(folder: Path, model: str) -> Path:
-    """A measured run of a tiny model, some of whose steps lost at first."""
+    """Write the report of a measured run of a tiny model, where some early steps raise the cost; return its path."""
     task = tiny_task(model)
     searched = [tuple(map(int, action)) for action in greedy(task.initial, 100, 60.0).actions]
     results = results_of(task, {"controller": walk(task, 20, 3), "greedy": searched}, model=model)

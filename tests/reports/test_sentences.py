@@ -1,4 +1,4 @@
-"""What is said of a delivery, in a sentence: measured and estimated apart, and no more than was shown."""
+"""Test the sentences about a delivery: they separate measurements from estimates and claim no more than was shown."""
 
 import copy
 import re
@@ -84,7 +84,8 @@ def test_what_was_not_measured_is_an_estimate():
 def test_the_original_is_returned_because():
     result = outcome("original", verdict="slower", ratio=1.1)
     assert summary_line(result) == "No gain: no gain was found; the original is returned."
-    assert certainty_line(result).startswith("beam: measured 10.0 % slower (1.100")  # why not
+    # the reason why the candidate was not delivered
+    assert certainty_line(result).startswith("beam: measured 10.0 % slower (1.100")
     assert certainty_line(result | {"candidates": {}}) == "The file is the original, unchanged."
 
 
@@ -97,7 +98,7 @@ def table_of_faults(message: str, path) -> str:
 def test_what_a_stranger_named_is_one_cell_and_asks_for_nothing(tmp_path):
     name = "a|b\\|c\r\nd ![](http://x/y.png) <img src=http://x>"
     plain, hostile = (table_of_faults(f"output '{text}' parts", tmp_path / "report.md") for text in ("y", name))
-    active = re.compile(r"(?<!\\)(?:\\\\)*[|<\[!]")  # not escaped
+    active = re.compile(r"(?<!\\)(?:\\\\)*[|<\[!]")  # an active character without an escape
     assert len(hostile.splitlines()) == len(plain.splitlines())
     assert [active.findall(line) for line in hostile.splitlines()] == [
         active.findall(line) for line in plain.splitlines()

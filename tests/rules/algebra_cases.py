@@ -1,4 +1,4 @@
-"""Cases of the rules that need less arithmetic. A weight with `/0` has rows of zeros (tests.rules.instances)."""
+"""Cases of the rules that reduce arithmetic. A weight with `/0` has rows of zeros (tests.rules.instances)."""
 
 from functools import partial
 
@@ -17,8 +17,8 @@ COLUMNS = dict(x="2x3x4", w="=4x6/1", b="=6", u="=6x5")
 CHANNELS = dict(x="1x4x5x5", w="=12x4x3x3", u="=6x12x3x3/1", c=[])
 ROWS = dict(x="2x3x4", w="=4x6", b="=6", u="=6x5/0")
 GEMM_ROWS = dict(x="3x4", w="=6x4", b="=6", u="=5x6/1", c=["5"], i=1, j=1)
-FRAMES = dict(x="2x11x1", p=3, w="=5", n=5, o=1)  # the reference implementation reads signals of rank 3
-SCATTER = dict(x="10x4", i="5x1:int64", s=[5, 4], u="5x4")  # random indices are between -9 and 9
+FRAMES = dict(x="2x11x1", p=3, w="=5", n=5, o=1)  # The reference implementation reads signals of rank 3.
+SCATTER = dict(x="10x4", i="5x1:int64", s=[5, 4], u="5x4")  # Random indices are between -9 and 9.
 GEMM_ZEROS = dict(x="3x4", w="=6x4/0", b="=6", u="=5x6", c="=5", i=1, j=1)
 
 ALGEBRA = [

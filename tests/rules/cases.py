@@ -1,4 +1,4 @@
-"""Where each rule fires, and look-alikes at which it must refuse, with the reason it must give."""
+"""Cases of the rules: where each rule fires, and look-alikes that it must refuse, with the reason."""
 
 from tests.rules.algebra_cases import ALGEBRA
 from tests.rules.channels_cases import CHANNELS

@@ -1,4 +1,4 @@
-"""Cases of generated rules, from the rules themselves: the generator draws what the left side takes.
+"""Cases of generated rules, made from the rules themselves: the generator draws operands for the left side.
 
 python -m tests.rules.drawn_cases          writes tests/rules/generated_cases.py
 """
@@ -41,7 +41,7 @@ KERNELS = {"Conv": {}, "MaxPool": dict(kernel_shape=(3, 3)), "AveragePool": dict
 WINDOWS = {op: (label(op, pads=PADS, **kernel), label(op, **kernel)) for op, kernel in KERNELS.items()}
 
 
-# Reasons that no drawing meets.
+# Cases for reasons that no drawn case meets.
 MORE = [
     Case("matmul-of-concats", dict(x="2x3x2", y="@x", z="2x2", w="@z", i=2, j=0), "the operands have different ranks"),
     Case("conv-by-product", dict(x="1x2x3x3", y="1x1x1x1", z="2x3x3", a={}), "the operands have different ranks"),
@@ -50,7 +50,7 @@ MORE = [
 
 
 def drawn(rule: Rule, rules: RuleSet) -> list[Case]:
-    """A few cases in which the rule fires, and one refusal for every reason."""
+    """Return a few cases in which the rule fires, and one refusal for every reason."""
     fires: list[Case] = []
     refuses: dict[str, Case] = {}
     wanted = {condition.reason for condition in rule.conditions}
@@ -68,7 +68,7 @@ def drawn(rule: Rule, rules: RuleSet) -> list[Case]:
 
 
 def answer(case: Case, rules: RuleSet) -> tuple[bool, list[str]]:
-    """(whether the rule fires, why it refuses); neither if ONNX refuses the left side."""
+    """Return (whether the rule fires, the reasons of its refusals); (False, []) if ONNX refuses the left side."""
     try:
         matches, refusals = explain(load_graph(instantiate(case, rules)), rules, case.rule)
     except (onnx.shape_inference.InferenceError, RLFlowError):
@@ -77,7 +77,7 @@ def answer(case: Case, rules: RuleSet) -> tuple[bool, list[str]]:
 
 
 def candidates(rule: Rule) -> Iterator[Case]:
-    """Cases that the left side takes, with all weights constant."""
+    """Yield cases for the left side, with all weights constant."""
     terms = tuple(term_of(output) for _, output in rule.source)
     apart = next((name for name, result in APART.items() if result.name in rule.attribute_names), None)
     origin = {v: () if f"size({v}) == 1" in rule.text else shape_of(v, terms) for v in variables(*terms)}
@@ -87,7 +87,7 @@ def candidates(rule: Rule) -> Iterator[Case]:
 
 
 def look_alikes(case: Case, rule: Rule) -> Iterator[Case]:
-    """The case with one weight that is given at run time, or with other attributes of a window."""
+    """Yield the case with one weight as an input of the model, or with other attributes of a window."""
     for name in sorted(weights_of(rule)):
         value = case.values[name]
         given = f"{len(value)}:int64" if isinstance(value, list) else value.lstrip("=")
@@ -106,7 +106,8 @@ def weights_of(rule: Rule) -> set[str]:
 
 
 def value_of(result, constant: bool):
-    """What a name stands for, as `case` wants it: the sizes of a Split are a list, attributes of a window a dict."""
+    """Return the value of a name as `case` expects it: the sizes of a Split are a list, attributes of a window a
+    dict."""
     if isinstance(result, np.ndarray):
         return ("=" if constant else "") + "x".join(map(str, result.shape[1:]))
     if isinstance(result, tuple) and result and isinstance(result[0], tuple):
@@ -115,7 +116,7 @@ def value_of(result, constant: bool):
 
 
 def term_of(pattern) -> Term:
-    """A side of a rule as a term of the generator."""
+    """Return a side of a rule as a term of the generator."""
     if not isinstance(pattern, Output):
         return pattern.name
     op = pattern.op
@@ -128,7 +129,7 @@ def term_of(pattern) -> Term:
 
 
 def called(terms: tuple[Term, ...]) -> Iterator[tuple[tuple, str]]:
-    """(kind, value in the enumerated graph) → name, for every attribute that is named."""
+    """Yield (kind, value in the enumerated graph) and name for every attribute that has a name."""
     kinds = {"axis": iter((1, 0, 2)), "perm": iter(((1, 0), (0, 1)))}
     windows = {op: iter(result) for op, result in WINDOWS.items()}
     seen: set[str] = set()
@@ -152,7 +153,7 @@ def labels(terms: tuple[Term, ...]) -> Iterator[Label]:
 
 
 def shape_of(variable: str, terms: tuple[Term, ...]) -> tuple[int, ...]:
-    """A shape of the enumerated worlds: of an image, of a weight, or of a matrix."""
+    """Return the shape of a variable in the enumerated worlds: the shape of an image, a weight or a matrix."""
     result = [shape for term in terms for shape in _roles(variable, term, None)]
     windows = any(label.op in WINDOWS for label in labels(terms))
     return next((shape for shape in result if shape), IMAGE if windows else (2, 2))

@@ -1,4 +1,4 @@
-"""Cases of the rules about operators of ONNX Runtime's own, most of which have kernels for float32 only."""
+"""Cases of the rules about ONNX Runtime's own operators. Most of these operators have kernels for float32 only."""
 
 from functools import partial
 
@@ -7,7 +7,7 @@ from tests.rules.instances import case
 single = partial(case, dtype="float32")
 NO_KERNEL = "the installed ONNX Runtime has no com.microsoft"
 DIGITS = "float32 cannot hold the attribute exactly"
-EPSILON = 2.0**-17  # float32 holds it
+EPSILON = 2.0**-17  # float32 can represent this number.
 
 FUSED = [
     case("fused-matmul-second", x="2x3", y="4x3", p=None),

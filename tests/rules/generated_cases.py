@@ -1,4 +1,4 @@
-"""Where each generated rule fires, and look-alikes (written by `python -m tests.rules.drawn_cases`)."""
+"""Cases of the generated rules: where each fires, and look-alikes (written by `python -m tests.rules.drawn_cases`)."""
 
 from tests.rules.instances import case
 

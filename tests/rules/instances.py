@@ -1,14 +1,13 @@
-"""Rules as models: the left side of a rule, written out as a real ONNX model for given tensors and attributes.
+"""Rules as models: the left side of a rule as a real ONNX model for given tensors and attributes.
 
-A case is one line of data: the rule and what its names stand for.
-
+A case is one line of data: the rule and the values of its names.
     case("conv-mul", x="1x4x5x5", w="=6x4x3x3", k="=6x1x1", a=dict(strides=[2, 2]))
 
-A tensor is a text: sizes (none for a scalar), `=` before them for a constant and `+` for a positive constant,
-`:int64` after them for another data type, `/0` after them for zeros in every second row along axis 0. A list or an int
-is an int64 constant with that content, a list of floats a float32 constant, a float a constant scalar; a list of
-tensors stands for `*xs`, `@x` for the same tensor as x. A size may be a letter, which is a symbol of the model;
-`Known([…])` is computed from sizes. Whatever is not a tensor's name is an attribute's, `**a` is a dict.
+A tensor is a text that contains its sizes; a scalar has none. A prefix `=` makes a constant and `+` a positive
+constant. The suffix `:int64` gives another data type, and `/0` zeros in every second row along axis 0. A list or an int
+is an int64 constant with that content, a list of floats a float32 constant, a float a constant scalar. A list of
+tensors gives the values of `*xs`, and `@x` is the same tensor as x. A size may be a letter, which is a symbol of the
+model. `Known([…])` is computed from sizes. Every name that is not a tensor is an attribute; `**a` is a dict.
 """
 
 from dataclasses import dataclass, field, replace
@@ -32,25 +31,25 @@ from rlflow.rules.patterns import Absent, Bind, Literal, Op, Output, Star, Var
 from rlflow.rules.rule import RuleSet
 
 TOLERANCE = 1e-9
-SINGLE = 1e-5  # tolerance in float32
+SINGLE = 1e-5  # The tolerance in float32.
 
 
 class Known(NamedTuple):
-    """What is no constant and known all the same: a list of integers, flags and names of symbols, or one number."""
+    """A value that is known without being constant: a list of integers, flags and names of symbols, or one number."""
 
     content: list | float | int
 
 
 @dataclass(frozen=True)
 class Case:
-    """What the names of a rule's left side stand for, and how the rule must answer."""
+    """Values for the names of a rule's left side, and the answer that the rule must give."""
 
     rule: str
     values: dict = field(hash=False)
-    reason: str | None = None  # None: the rule fires; a text: it refuses, and says this
+    reason: str | None = None  # None means that the rule fires; a text is the reason of the refusal.
     opset: int = 20
-    extra: dict = field(default_factory=dict, hash=False)  # operator → attributes that the rule does not name
-    watched: bool = False  # whether the graph gives the inner tensors as outputs, too
+    extra: dict = field(default_factory=dict, hash=False)  # Operator → attributes that the rule does not name.
+    watched: bool = False  # If true, the inner tensors are outputs of the graph, too.
     dtype: str = "float64"
 
     def __str__(self) -> str:
@@ -64,7 +63,7 @@ def case(rule: str, reason: str | None = None, /, opset=20, dtype="float64", ext
 
 
 def check(case: Case, rules: RuleSet) -> None:
-    """Raises AssertionError unless the rule answers as the case says, with equal outputs where it fires."""
+    """Raise AssertionError unless the rule answers as the case says, with equal outputs where it fires."""
     model = instantiate(case, rules)
     graph = load_graph(model)
     matches, refusals = explain(graph, rules, case.rule)
@@ -79,7 +78,7 @@ def check(case: Case, rules: RuleSet) -> None:
 
 
 def assert_same(before: onnx.ModelProto, after: onnx.ModelProto, seed: int = 0, tolerance: float = TOLERANCE) -> None:
-    """Raises AssertionError unless both models have one interface and give equal outputs on random inputs."""
+    """Raise AssertionError unless both models have one interface and give equal outputs on random inputs."""
     onnx.checker.check_model(after, full_check=True)
     assert list(before.graph.input) == list(after.graph.input)
     assert list(before.graph.output) == list(after.graph.output)
@@ -96,7 +95,7 @@ def assert_same(before: onnx.ModelProto, after: onnx.ModelProto, seed: int = 0, 
 
 
 def run(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
-    """The model's outputs, as ONNX's reference implementation computes them, and ONNX Runtime its own operators."""
+    """Return the outputs by ONNX's reference implementation; ONNX Runtime computes its own operators."""
     opset = next((o.version for o in model.opset_import if not o.domain), 0)
     return ReferenceEvaluator(model, new_ops=[MaxPool, *RUNTIME_OPS, *[BatchNormalization] * (9 <= opset < 14)]).run(
         None, feeds
@@ -128,7 +127,7 @@ RUNTIME_OPS = [type(name, (OfRuntime,), {}) for name in contrib.OPERATORS]
 
 
 class BatchNormalization(OpRun):
-    """BatchNormalization-9 with one output, for which the reference implementation mixes training in."""
+    """BatchNormalization-9 with one output, which the reference implementation confuses with training."""
 
     op_domain = ""
 
@@ -138,7 +137,7 @@ class BatchNormalization(OpRun):
 
 
 class MaxPool(OpRun):
-    """The largest element of each window; the reference implementation takes uneven pads for others."""
+    """MaxPool, because the reference implementation misreads uneven pads."""
 
     op_domain = ""
 
@@ -162,7 +161,7 @@ class MaxPool(OpRun):
             count = (length + before + after - reach) / step + 1
             count = int(np.ceil(count) if ceil_mode else np.floor(count))
             if ceil_mode and (count - 1) * step >= length + before:
-                count -= 1  # ONNX: no window begins in the padding after the end
+                count -= 1  # ONNX: no window begins in the padding after the end.
             if auto_pad in ("SAME_UPPER", "SAME_LOWER"):
                 count = -(-length // step)
                 missing = max(0, (count - 1) * step + reach - length)
@@ -176,7 +175,7 @@ class MaxPool(OpRun):
 
 
 def random_feeds(model: onnx.ModelProto, seed: int) -> dict[str, np.ndarray]:
-    """Arrays for the inputs that have no default."""
+    """Return random arrays for the inputs that have no default."""
     random = np.random.default_rng(seed)
     given = {tensor.name for tensor in model.graph.initializer}
     feeds = {}
@@ -200,7 +199,7 @@ def random_array(random, sizes, dtype, positive: bool = False) -> np.ndarray:
 
 
 def instantiate(case: Case, rules: RuleSet) -> onnx.ModelProto:
-    """The rule's left side as a model, its types inferred by ONNX."""
+    """Return the rule's left side as a model with types inferred by ONNX."""
     rule = rules[rules.index(case.rule)]
     return _Instance(case, rule).model()
 
@@ -228,9 +227,9 @@ class _Instance:
         inferred.graph.node.extend(nodes)
         del inferred.graph.value_info[:]
         open_ones = [k for k, v in enumerate(inferred.graph.output) if not v.type.tensor_type.HasField("shape")]
-        for k in open_ones:  # the checker asks for a shape
+        for k in open_ones:  # The checker requires a shape.
             _declare_rank(inferred.graph.output[k], len(self.inputs[0].type.tensor_type.shape.dim))
-        if self.arithmetic and open_ones:  # of which ONNX's own inference knows less
+        if self.arithmetic and open_ones:  # RLFlow infers more than ONNX from computed sizes.
             known = load_graph(inferred)
             for k, shape in ((k, known.types[known.outputs[k]].shape) for k in open_ones):
                 if shape is not None:
@@ -271,11 +270,11 @@ class _Instance:
             case Var(name):
                 return [self.tensor(name, self.case.values[name])]
             case Star(name):
-                values = enumerate(self.case.values[name])  # None stands for an absent input
+                values = enumerate(self.case.values[name])  # None stands for an absent input.
                 return ["" if text is None else self.tensor(f"{name}{k}", text) for k, text in values]
             case Literal(compute=compute, text=text):
                 number = compute({})
-                of_list = "float32" if op.op == "Resize" else "int64"  # the scales of a Resize are floats
+                of_list = "float32" if op.op == "Resize" else "int64"  # The scales of a Resize are floats.
                 dtype = of_list if isinstance(number, tuple) else self.case.dtype
                 return [self.constant(f"number{text}", np.asarray(number, dtype))]
             case Absent():
@@ -315,7 +314,8 @@ class _Instance:
         return name
 
     def known(self, name: str, content) -> str:
-        """Made of sizes of an input; a number is a constant plus a size less itself."""
+        """Return a tensor with this content, computed from sizes of inputs. A number is a constant plus a size minus
+        itself."""
         parts = []
         for k, part in enumerate(content if isinstance(content, list) else [content]):
             size = self.size_of(part if isinstance(part, str) else "n")
@@ -334,7 +334,7 @@ class _Instance:
         return result
 
     def size_of(self, symbol: str) -> str:
-        """A list of one size: that of an input of its own."""
+        """Return a list of one size, the size of an extra input of the model."""
         if symbol not in self.made:
             self.made[symbol] = np.empty(0)
             self.inputs.append(helper.make_tensor_value_info(symbol, TensorProto.DOUBLE, [symbol]))
@@ -353,6 +353,6 @@ def _declare_rank(value: onnx.ValueInfoProto, rank: int) -> None:
 
 
 def watched(case: Case) -> Case:
-    """The same case in a graph whose inner tensors are outputs as well."""
-    replaced = case.rule.startswith("split-split")  # an operator that goes has given an inner tensor
+    """Return the same case in a graph whose inner tensors are outputs as well."""
+    replaced = case.rule.startswith("split-split")  # A removed operator gives an inner tensor.
     return replace(case, watched=True, reason="another output of the operator is used" if replaced else None)

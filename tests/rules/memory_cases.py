@@ -1,4 +1,4 @@
-"""Cases of the rules that make a model need less memory."""
+"""Cases of the rules that reduce the memory of a model."""
 
 from tests.rules.instances import case
 

@@ -1,4 +1,5 @@
-"""Small models that walks of rewrites start from: some by hand, others drawn from a seed; all float64."""
+"""Small models from which random walks of rewrites start: some are written by hand, others drawn from a seed; all
+float64."""
 
 import numpy as np
 import onnx
@@ -6,7 +7,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 
 class Builder:
-    """Writes nodes, each with one output unless said otherwise."""
+    """A builder of nodes, which have one output by default."""
 
     def __init__(self, seed: int):
         self.random = np.random.default_rng(seed)
@@ -44,7 +45,7 @@ class Builder:
 
 
 def tiny_cnn() -> onnx.ModelProto:
-    """A stem, a residual block, an inception block with a grouped branch, pooling and a classifier."""
+    """Return a CNN: stem, residual block, inception block with a grouped branch, pooling and classifier."""
     b = Builder(0)
     x = b.op("Relu", b.batch_norm(b.conv("x", 3, 4, bias=False, strides=[2, 2]), 4))
     y = b.op("Relu", b.batch_norm(b.conv(x, 4, 4), 4))
@@ -59,7 +60,7 @@ def tiny_cnn() -> onnx.ModelProto:
 
 
 def tiny_transformer() -> onnx.ModelProto:
-    """One encoder layer as exporters take it apart, with two heads."""
+    """Return one encoder layer with two heads, decomposed as exporters write it."""
     b = Builder(1)
 
     def linear(x: str, inputs: int, outputs: int) -> str:
@@ -87,7 +88,7 @@ def tiny_transformer() -> onnx.ModelProto:
 
 
 def in_float32(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The same model of float32, for which ONNX Runtime has more kernels."""
+    """Return the same model in float32, for which ONNX Runtime has more kernels."""
     graph = model.graph
     for value in (*graph.input, *graph.output):
         value.type.tensor_type.elem_type = TensorProto.FLOAT
@@ -98,7 +99,7 @@ def in_float32(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def tiny_cuts() -> onnx.ModelProto:
-    """Slices of what slices move through, and reductions."""
+    """Return a model with reductions, and with slices behind operators that commute with them."""
     b = Builder(2)
 
     def cut(x: str, axis: int, start: int = 0, end: int = 2, *more) -> str:
@@ -131,7 +132,7 @@ def tiny_cuts() -> onnx.ModelProto:
 
 
 def tiny_mobile() -> onnx.ModelProto:
-    """Explicit padding, depthwise and grouped convolutions, channels in another order, pools of everything."""
+    """Return a model with explicit padding, depthwise and grouped convolutions, permuted channels and all pools."""
     b = Builder(3)
 
     def padded(x: str, *more: str) -> str:
@@ -176,7 +177,8 @@ def tiny_mobile() -> onnx.ModelProto:
 
 
 def tiny_products() -> onnx.ModelProto:
-    """Products and linear layers beside each other and in a row; element-wise curves as exporters take them apart."""
+    """Return a model with parallel and successive products and linear layers, and with decomposed activation
+    functions."""
     b = Builder(4)
 
     def gemm(x: str, *more: str, **attributes) -> str:
@@ -235,7 +237,7 @@ def tiny_products() -> onnx.ModelProto:
 
 
 def drawn(seed: int, n_nodes: int = 24) -> onnx.ModelProto:
-    """A random graph of four-channel images, of operators that the rules are about."""
+    """Return a random graph of four-channel images from operators that the rules match."""
     b = Builder(seed)
     images = ["x"]
 

@@ -1,4 +1,4 @@
-"""Where the rules of shape arithmetic fire, and look-alikes at which they must refuse."""
+"""Cases of the rules of shape arithmetic: where each rule fires, and look-alikes that it must refuse."""
 
 from tests.rules.instances import Case, Known, case
 
@@ -7,7 +7,7 @@ NOT_KNOWN = "a shape or an axis is not known"
 
 
 def slices(rule: str, name: str, reason: str) -> list[Case]:
-    """A Slice of which one operand is computed."""
+    """Return cases of a Slice with one computed operand."""
     given = dict(s=[1], e=[3]) | (dict(t=[1]) if name == "t" else {}) | (dict(t=[1], d=[2]) if name == "d" else {})
     rest = {"s": [], "e": [], "t": []}.get(name)
     values = dict(x="4x6", **given) | ({"r": rest} if rest is not None else {})
@@ -21,7 +21,7 @@ def slices(rule: str, name: str, reason: str) -> list[Case]:
 
 
 def listed(rule: str, x: str, other: str, name: str, held: list, reason: str, **rest) -> list[Case]:
-    """An operator whose second operand is a list that is computed."""
+    """Return cases of an operator whose second operand is a computed list."""
     values = {"x": x, name: Known(held)} | rest
     return [
         case(rule, **values), case(rule, **values | dict(x=other)),
@@ -41,7 +41,7 @@ def numbers(rule: str) -> list[Case]:
 
 
 def pairs(rule: str, kind: str = "", wide: str = "x", small: str = "y") -> list[Case]:
-    """An Expand that an operator makes superfluous."""
+    """Return cases of an Expand that another operator makes superfluous."""
     of = f":{kind}" if kind else ""
     return [
         case(rule, **{wide: f"1x3{of}", small: f"2x3{of}", "s": [2, 3]}),
@@ -177,7 +177,7 @@ SHAPE_ARITHMETIC = [
     case("equal-concat-of-four", x="n", y="n", z="=2", w="=1", i=0),
 ]  # fmt: skip
 
-# What a model adds may be of one size where it runs; what a rule puts together must be at every size.
+# An operator of the model may broadcast a size of 1 at run time; an operator that a rule makes must fit for every size.
 OPEN_SIZES = [
     case("concat-of-sums", w="nx4", x="nx4", y="nx4", z="nx4", i=0),
     case("concat-of-sums", "whether 1 = n would have to be known", w="nx4", x="1x4", y="nx4", z="nx4", i=1),

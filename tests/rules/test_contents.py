@@ -1,4 +1,4 @@
-"""What rules know of the elements of weights: rows of zeros, and whether all are finite."""
+"""Test what rules read from the elements of weights: rows of zeros, and whether all elements are finite."""
 
 import numpy as np
 import onnx
@@ -14,7 +14,7 @@ from rlflow.rules.rule import RuleSet
 from tests.rules.instances import assert_same
 
 RULES = load_rules()
-PRUNED = 0.3  # share of the rows of the weights that are zero
+PRUNED = 0.3  # The share of zero rows in a weight.
 
 
 def model_of(nodes: list, weights: dict, inputs: dict, output: str = "y") -> onnx.ModelProto:
@@ -50,7 +50,7 @@ def products(model: onnx.ModelProto) -> int:
 
 
 def test_residual_blocks_lose_their_zero_filters_behind_folded_normalisations():
-    """Both convolutions of a block lose the filters and channels between them, and keep the channels that are added."""
+    """The convolutions of a block lose the zero filters and channels between them, and keep the channels of the sum."""
     random, nodes, weights, channels = np.random.default_rng(0), [], {}, 20
     x = "x"
     for block in range(2):
@@ -68,7 +68,7 @@ def test_residual_blocks_lose_their_zero_filters_behind_folded_normalisations():
     model = model_of(nodes, weights, {"x": ("N", channels, 5, 5)}, x)
     after = rewritten(model, "conv-batchnorm", "zero-filters-with-bias")
     assert_same(model, after)
-    assert products(after) == 0.8 * products(model)  # 14 filters stay, and two channels of ones
+    assert products(after) == 0.8 * products(model)  # 14 filters remain, and two channels of ones.
 
 
 def test_a_multilayer_perceptron_loses_its_zero_columns_exactly():
@@ -87,7 +87,8 @@ def test_a_multilayer_perceptron_loses_its_zero_columns_exactly():
 
 
 def test_weights_of_one_shape_with_other_zeros_have_plans_of_their_own():
-    """Plans are kept by what a rule reads, and these rules read elements."""
+    """Plans are shared by signature. The signature of these rules must contain the zeros, because the rules read
+    them."""
     random = np.random.default_rng(0)
     weights = {name: pruned(random, (10, 10), 0) for name in "wv"}
     weights |= {"u": random.standard_normal((10, 10)), "b": random.standard_normal(10)}
@@ -101,7 +102,7 @@ def test_weights_of_one_shape_with_other_zeros_have_plans_of_their_own():
 
 
 def test_each_mask_is_asked_whether_it_is_finite():
-    """Two masks of one shape, the first finite: the guard of the second one stays."""
+    """Two masks have one shape, and only the first is finite: the guard of the second one stays."""
     nodes = []
     for k in "01":
         nodes += [

@@ -1,4 +1,4 @@
-"""Rules that are marked exact change no bit; rules that round are not marked so."""
+"""Test the mark `exact`: exact rules change no bit, and rules that round have no mark."""
 
 from dataclasses import replace
 
@@ -32,14 +32,15 @@ def outputs(model, feeds):
 
 
 def compared(case) -> bool:
-    """Whether ONNX Runtime has kernels for the case; then its results are the same before and after the rule."""
+    """Check that results are equal before and after the rule; return False if ONNX Runtime has no kernel for the
+    case."""
     model = instantiate(case, RULES)
     graph = load_graph(model)
     feeds = random_feeds(model, seed=1)
     rewritten = [to_model(apply(graph, RULES[m.xfer_id], m)) for m in explain(graph, RULES, case.rule)[0]]
     try:
         wanted, *result = [outputs(each, feeds) for each in (model, *rewritten)]
-    except RLFlowError:  # no kernel for that data type or opset
+    except RLFlowError:  # ONNX Runtime has no kernel for that data type or opset.
         return False
     for others in result:
         for a, b in zip(wanted, others, strict=True):
@@ -56,23 +57,26 @@ def test_what_is_marked_exact_is_equal_bit_for_bit(rule):
 
 @pytest.mark.parametrize("equation, mark", [
     ("Transpose(Relu(x), perm=p) => Relu(Transpose(x, perm=p))", "exact"),
-    ("Add(Transpose(x, perm=p), Transpose(y, perm=p)) => Transpose(Add(x, y), perm=p)", "exact"),  # one sum each
-    ("Relu(Mul(x, y)) => Mul(x, y)", "exact"),  # if its proof held
+    # Each element is one sum.
+    ("Add(Transpose(x, perm=p), Transpose(y, perm=p)) => Transpose(Add(x, y), perm=p)", "exact"),
+    ("Relu(Mul(x, y)) => Mul(x, y)", "exact"),  # Exact, if the equation holds.
     ("Sub(x, c) => Add(x, Neg(c))", "exact"),
     ("Sum(x, y) => Add(x, y)", "exact"),
     ("Mul(x, 1.0) => x", "exact"),
-    ("Sum(x, *y) => Add(x, Sum(*y))", "rounding"),  # of any number
+    ("Sum(x, *y) => Add(x, Sum(*y))", "rounding"),  # The number of summands is open.
     ("Sum(x, y, z) => Add(x, Sum(y, z))", "rounding"),
     ("Add(Add(x, c), d) => Add(x, Add(c, d))", "rounding"),  # regrouped
     ("Div(x, c) => Mul(x, Div(1.0, c))", "rounding"),  # the reciprocal is rounded, too
     ("Div(x, 2.0) => Mul(x, 0.5)", "exact"),
-    ("Div(x, 3.0) => Mul(x, 0.3333333333)", "rounding"),  # a number that no data type holds
+    ("Div(x, 3.0) => Mul(x, 0.3333333333)", "rounding"),  # No data type can represent the number.
     ("Div(x, 3.0) => Mul(x, full(1 / 3, x))", "rounding"),
     ("Div(x, 3.0) => Mul(x, full(k, x))\n  let k = 1 / 3", "rounding"),
-    ("Mul(x, y) => com.microsoft.BiasGelu(x, y)", "rounding"),  # of which nothing is known
-    ("Gather(Conv(x, w), i, axis=1) => Conv(x, Gather(w, i, axis=0))", "rounding"),  # kernels add as they like
-    ("Tanh(Transpose(x, perm=p)) => Transpose(Tanh(x), perm=p)", "rounding"),  # approximated, perhaps by position
-    ("y1 = Tanh(x)\n  y2 = Tanh(x)\n    => y3 = Tanh(x)\n       y1 = y3\n       y2 = y3", "exact"),  # the same, once
+    ("Mul(x, y) => com.microsoft.BiasGelu(x, y)", "rounding"),  # Nothing is known about this operator.
+    ("Gather(Conv(x, w), i, axis=1) => Conv(x, Gather(w, i, axis=0))", "rounding"),  # A kernel may add in any order.
+    # An approximation that may depend on the position.
+    ("Tanh(Transpose(x, perm=p)) => Transpose(Tanh(x), perm=p)", "rounding"),
+    # The same operator, computed once.
+    ("y1 = Tanh(x)\n  y2 = Tanh(x)\n    => y3 = Tanh(x)\n       y1 = y3\n       y2 = y3", "exact"),
 ])  # fmt: skip
 def test_the_mark_follows_from_how_often_an_element_is_rounded(equation, mark):
     (rule,) = parse(f"name: why\n  {equation}\n", "made-up")
@@ -89,7 +93,7 @@ def test_a_set_of_exact_rules_has_a_hash_of_its_own():
 
 
 def walked(name: str, exact: bool, steps: int = 15):
-    """The task, the actions of a random walk, and the state after them."""
+    """Return the task, the actions of a random walk and the state after them."""
     task, random = EnvSpec(name, cost="analytic", exact=exact).make_task(), np.random.default_rng(2)
     state, actions = task.initial, []
     for _ in range(steps):

@@ -1,4 +1,4 @@
-"""What people read about a model: the nearest miss, and no more lines than they can read."""
+"""Test the explanations for people: they show the nearest miss and a limited number of lines."""
 
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.rules.explain import MAX_SHOWN, as_text, explain_rules
@@ -7,7 +7,7 @@ from rlflow.zoo import load
 from tests.rules.test_look_alikes import model
 
 RULES = load_rules()
-# Three products: of a factor that is no constant (twice), and of one that varies along more than the channels.
+# Two products have a factor that is not constant; the third varies along more than the channels.
 MISSES = """(double[1,1,3] x, double k) => (double[1,1,3] y, double[1,1,3] z, double[1,1,3] u)
             <double[1,1,1] w = {2}, double[3] c = {1, 2, 3}>
             { a = Conv(x, w) y = Mul(a, k) b = Conv(y, w) z = Mul(b, k) d = Conv(z, w) u = Mul(d, c) }"""

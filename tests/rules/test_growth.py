@@ -1,6 +1,7 @@
-"""Loading, the first match and a step need no more work than the graph and the change are large.
+"""Test that the work of loading, of the first match and of a step grows at most in proportion to the graph or the
+change.
 
-Work is counted in calls of Python and C functions, so that no clock decides.
+Work is counted in calls of Python and C functions, so the result does not depend on a clock.
 """
 
 import sys
@@ -48,7 +49,7 @@ def first_state(model):
 
 @pytest.mark.parametrize("shape", ["chain", "fan-sum", *slow(*sorted(MODELS.keys() - {"chain", "fan-sum"}))])
 def test_load_and_first_match_of_twice_the_nodes_need_at_most_twice_the_calls(shape):
-    models = [MODELS[shape](nodes) for nodes in (NODES, NODES, 2 * NODES)]  # the first run fills caches
+    models = [MODELS[shape](nodes) for nodes in (NODES, NODES, 2 * NODES)]  # The first run fills caches.
     _, one, two = [calls(lambda one=one: first_state(one)) for one in models]
     assert two < 2.2 * one
 
@@ -63,7 +64,7 @@ def test_a_step_needs_as_many_calls_as_the_change_is_large(shape, limit):
             for rule in rules:
                 assert state.apply(rule, int(state.counts[rule]) // 2).counts is not None
 
-        work()  # fills caches
+        work()  # The first run fills caches.
         return calls(work)
 
     assert steps(MODELS[shape](2 * NODES)) < limit * steps(MODELS[shape](NODES))

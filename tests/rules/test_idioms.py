@@ -1,4 +1,4 @@
-"""What exporters write, an idiom each as a tiny model: the rules that are named bring it to the form that is wanted."""
+"""Test the idioms of exporters, each as a tiny model: the named rules bring it to the wanted form."""
 
 from collections import Counter
 
@@ -17,7 +17,7 @@ from rlflow.rules.rule import RuleSet
 
 RULES = load_rules()
 
-# name: the model, the rules, how often each operator stands in it afterwards
+# Name: the model, the rules, how often each operator occurs in it afterwards.
 IDIOMS = {
     "gelu of torch's newer exporter, half the curve": (
         """<ir_version: 8, opset_import: ["": 18]> g (float[1, 4, 6] x) => (float[1, 4, 8] y)
@@ -178,7 +178,7 @@ IDIOMS = {
 
 
 def written(text: str) -> onnx.ModelProto:
-    """The model of a text whose weights are words."""
+    """Return the model of a text in which words stand for the content of weights."""
     numbers = lambda count: ", ".join(f"{np.sin(k + 1.0):.6f}" for k in range(count))  # noqa: E731
     words = {"WEIGHT": numbers(48), "BIAS": numbers(8), "SCALE": numbers(6), "TRUE": ", ".join("1" * 33 * 33)}
     for word, content in words.items():
@@ -187,7 +187,7 @@ def written(text: str) -> onnx.ModelProto:
 
 
 def rewritten(graph: Graph, names: list[str]) -> Graph:
-    """The prepared graph, where the named rules have been applied until none matches."""
+    """Return the prepared graph after the named rules have been applied until none matches."""
     graph, _ = prepared(graph, RULES)
     own = RuleSet(tuple(rule for rule in RULES if rule.name in names))
     assert len(own) == len(names)

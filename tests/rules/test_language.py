@@ -1,4 +1,4 @@
-"""The text format of rules: what it means, and what it says about mistakes."""
+"""Test the text format of rules: its meaning, and its messages about mistakes."""
 
 import ast
 
@@ -11,7 +11,7 @@ from rlflow.rules.expressions import Tensor, compile_expression
 from rlflow.rules.language import ONLY_BY_NAME, families, load_rules, parse
 
 MISTAKES = [
-    # text, what the message must say
+    # The text, and the required message.
     ("a: why\n  Relu(x) => Relu(y)", "rule a: 'y' does not occur on the side that is matched"),
     ("a: why\n  Relu(x) => Conv(x, x, **a)", "rule a: 'a' does not occur"),
     ("a: why\n  Relu(x) => Transpose(x, perm=p)", "rule a: 'p' does not occur"),

@@ -1,4 +1,4 @@
-"""What is remembered of other nodes and of earlier graphs is what a search of every rule at every node finds."""
+"""Test incremental matching: remembered matches equal those found by a search of every rule at every node."""
 
 from collections import Counter
 
@@ -17,8 +17,8 @@ from tests.rules.test_look_alikes import LOOK_ALIKES, model
 from tests.rules.test_properties import MODELS
 from tests.suite import at_night, slow
 
-# What no shipped rule does: asks who else reads a tensor, wants a list of floats or no input at all. They need not be
-# true.
+# Rules with features that no shipped rule has: conditions on consumers, a literal list, an absent input. The two sides
+# of these rules need not be equal.
 OWN = """
 summands: asks for readers
   Add(x, y) => Add(y, x)
@@ -37,7 +37,7 @@ RULES = RuleSet((*load_rules(families()), *parse(OWN, "own")))
 
 
 def searched(graph, node, plans, rules=range(len(RULES))) -> dict:
-    """By xfer_id the matches of the rules whose first root is the node; nothing is remembered but plans."""
+    """Return xfer_id → matches of the rules whose first root is the node; the search reuses nothing but plans."""
     fitting = [xfer_id for xfer_id in rules if RULES[xfer_id].roots[0].op == node.op and not node.constant]
     result = {xfer_id: matches_at(graph, xfer_id, RULES[xfer_id], node, plans) for xfer_id in fitting}
     return {xfer_id: matches for xfer_id, matches in result.items() if matches}
@@ -74,7 +74,7 @@ BELOW = "(double[2] x, double l) => (double[2] y) <double h = {6}> { y = Clip(x,
 
 
 def graphs():
-    """Graphs that differ in one thing, and graphs of many walks."""
+    """Yield graphs that differ in one thing, and the graphs of many walks."""
     texts = [(text, opset) for _, _, text, opset in LOOK_ALIKES] + [(text, 20) for text in ONE_THING_APART]
     for text, opset in dict.fromkeys(texts):
         yield load_graph(model(text, opset))
@@ -120,7 +120,7 @@ def test_no_more_neighbourhoods_are_kept_than_allowed(monkeypatch):
 
 
 def walk(onnx_model, seed: int, n_steps: int = 25):
-    """The graphs and match tables of a random walk in which every rule that matches is equally likely."""
+    """Yield the graphs and match tables of a random walk in which every matching rule is equally likely."""
     random = np.random.default_rng(seed)
     graph = load_graph(onnx_model)
     table = MatchTable(RULES, graph)

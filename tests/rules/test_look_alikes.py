@@ -1,4 +1,4 @@
-"""Graphs that resemble a rule's left side beyond what its own names can say, and the order of locations."""
+"""Test graphs that resemble a rule's left side in ways that a case cannot express, and the order of locations."""
 
 from onnx import helper, parser
 
@@ -12,11 +12,11 @@ from tests.rules.instances import assert_same, instantiate
 from tests.suite import at_night, check_each
 
 RULES = load_rules(families())
-NO_MATCH = None  # the operators do not fit, so that there is nothing to refuse
+NO_MATCH = None  # The operators do not fit, so there is no refusal.
 
 
 def model(text: str, opset: int = 20, ir_version: int = 8):
-    """`(inputs) => (outputs) <initialisers> { nodes }` as a ModelProto."""
+    """Return `(inputs) => (outputs) <initialisers> { nodes }` as a ModelProto."""
     return parser.parse_model(f'<ir_version: {ir_version}, opset_import: ["": {opset}]> g {text}')
 
 
@@ -24,7 +24,7 @@ STATISTICS = "<double[2] s = {1, 2}, double[2] b = {1, 2}, double[2] m = {1, 2},
 BN = f"(double[3,2] x) => (double[3,2] y) {STATISTICS}"
 POOL = "MaxPool <kernel_shape = [2]>"
 LOOK_ALIKES = [
-    # rule, reason, model, opset
+    # Rule, reason, model, opset.
     ("dropout", NO_MATCH, "(double[3] x, bool t) => (double[3] y) <float r = {0.5}> { y = Dropout(x, r, t) }", 13),
     ("dropout", "another output", "(double[3] x) => (double[3] y, bool[3] m) { y, m = Dropout(x) }", 13),
     ("dropout", NO_MATCH, "(double[3] x) => (double[3] y) { y = Dropout <is_test = 0> (x) }", 6),
@@ -122,11 +122,12 @@ def test_a_default_that_the_caller_may_override_is_not_constant():
               <double[1,1,1] w = {2}, double k = {3}> { a = Conv(x, w) y = Mul(a, k) }"""
     refusal = explain(load_graph(model(text, ir_version=8)), RULES, "conv-mul")[1][0]
     assert refusal.reason == "weight or factor is not constant"
-    assert explain(load_graph(model(text, ir_version=3)), RULES, "conv-mul")[0]  # where it could not
+    # In this IR version the caller cannot override a default.
+    assert explain(load_graph(model(text, ir_version=3)), RULES, "conv-mul")[0]
 
 
 def nothing_fires_where_shapes_are_unknown(case) -> None:
-    """Every input of the left side comes out of an operator of which ONNX knows nothing."""
+    """Check that no rule fires if every input of the left side passes through an operator unknown to ONNX."""
     known = instantiate(case, RULES)
     for value in known.graph.input:
         for node in known.graph.node:
@@ -155,7 +156,7 @@ def test_nothing_fires_where_an_unknown_tensor_gets_symbolic_sizes():
 
 
 COUNTED = [
-    # rule, number of locations, model
+    # Rule, number of locations, model.
     ("conv-merge", 1, "(double[1,1,3] x) => (double[1,1,3] y) <double[1,1,1] w = {2}, double[1,1,1] u = {3}> "
      "{ a = Conv(x, w) b = Conv(x, u) y = Sub(b, a) }"),
     ("matmul-merge", 3, "(double[2,1] x) => (double[2,1] y) <double[1,1] w = {2}, double[1,1] u = {3}> "

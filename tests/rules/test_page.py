@@ -1,4 +1,4 @@
-"""docs/RULES.md says what the rules say, and its pictures hold both sides."""
+"""Test docs/RULES.md: it agrees with the rules, and its pictures show both sides."""
 
 import re
 from pathlib import Path
@@ -38,7 +38,7 @@ def shows_both_sides(rule) -> None:
     arrows = [result.groups() for line in lines if (result := re.fullmatch(ARROW, line))]
     frame = ["flowchart LR", *["direction TB", "end"] * 2, "subgraph before", "subgraph after", "before ==> after"]
     assert len(boxes) + len(arrows) + len(frame) == len(lines)
-    assert {name for arrow in arrows for name in arrow} == boxes.keys()  # all that is drawn is joined to something
+    assert {name for arrow in arrows for name in arrow} == boxes.keys()  # Each box has an arrow.
     for letter, ops, side in (("l", rule.ops, rule.source), ("r", rule.target_ops, rule.target)):
         shapes = [shape for name, shape in boxes.items() if name[0] == letter]
         drawn = sorted(re.match(r'\["(\w+)', shape)[1] for shape in shapes if shape.startswith('["'))
@@ -57,7 +57,8 @@ def test_what_is_computed_from_constants_is_one_box():
     )
     assert constants_of(rule) == {"w", "k"}
     before, after = picture(rule).split("subgraph after")
-    assert before.count('[/"') == 2 and '[/"made of k, w"/]' in after and after.count('["') == 2  # of x, and MatMul
+    # The boxes are x and MatMul.
+    assert before.count('[/"') == 2 and '[/"made of k, w"/]' in after and after.count('["') == 2
 
 
 def test_a_proof_is_listed_and_a_rule_without_one_is_not_proved():

@@ -1,4 +1,5 @@
-"""A plan is shared by all matches of one signature, which must hold everything that a plan depends on."""
+"""Test plans: all matches of one signature share a plan, so the signature must contain everything that a plan depends
+on."""
 
 from collections import Counter
 
@@ -18,7 +19,7 @@ RULES = load_rules(families())
 
 
 def outcome(plans, graph, rule, nodes, bindings) -> tuple | str:
-    """What a plan says, or why there is none."""
+    """Return the content of a plan, or the reason of the refusal."""
     try:
         plan = plans.plan(graph, rule, nodes, bindings)
     except Refused as refused:
@@ -69,7 +70,8 @@ UNSQUEEZED = (
     "{{ a = Unsqueeze(x, s) y = Squeeze(a, t) }}"
 )
 ONE_DETAIL_APART = [
-    ("squeeze-unsqueeze", UNSQUEEZED.format(axis=0), UNSQUEEZED.format(axis=1)),  # the content of a small constant
+    # The contents of a small constant differ.
+    ("squeeze-unsqueeze", UNSQUEEZED.format(axis=0), UNSQUEEZED.format(axis=1)),
 ]
 
 

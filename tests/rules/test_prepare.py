@@ -1,4 +1,4 @@
-"""What an environment starts from: the same model, without the arithmetic on sizes that is known."""
+"""Test the initial graph of an environment: the same model without the size arithmetic whose result is known."""
 
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ RULES = load_rules()
 
 
 def two_blocks() -> onnx.ModelProto:
-    """Heads that are taken apart and joined, with the sizes asked for anew each time, as exporters do."""
+    """Return a model that splits and joins heads, with new size computations in each block, as exporters write it."""
     nodes, weights = [], {"last": np.int64(4), "heads": np.int64([2]), "free": np.int64([-1]), "axis": np.int64([0])}
 
     def op(kind, *inputs, **attributes):
@@ -88,7 +88,8 @@ def test_what_is_proved_for_bounded_shapes_applies_where_sizes_are_numbers(size,
 
 
 def test_a_constant_that_only_the_replaced_operator_read_stays_where_others_read_it_then():
-    """y is chosen everywhere: what read the choice reads the literal, which nothing else had read."""
+    """The condition always chooses y. The consumers of the choice then read the literal y, which no other node read
+    before."""
     text = """<ir_version: 9, opset_import: ["": 20]> g (float[1] x) => (float[3] z)
         <float[3] y = {2.0, 3.0, 4.0}, bool[1] never = {0}> { w = Where(never, x, y) z = Add(w, x) }"""
     graph = load_graph(onnx.parser.parse_model(text))

@@ -1,4 +1,4 @@
-"""What holds for any walk of rewrites over any graph."""
+"""Test properties that hold for any walk of rewrites over any graph."""
 
 import copy
 
@@ -41,7 +41,7 @@ MODELS |= SINGLE | {f"drawn {seed}": drawn(seed) for seed in range(8)}
 
 
 def walk(model, seed: int, n_steps: int = N_STEPS):
-    """The graphs and match tables of a random walk, the start included."""
+    """Yield the graphs and match tables of a random walk, from the start on."""
     random = np.random.default_rng(seed)
     graph = load_graph(model)
     table = MatchTable(RULES, graph)
@@ -57,7 +57,7 @@ def walk(model, seed: int, n_steps: int = N_STEPS):
         yield graph, table
 
 
-SHORTEST = 15  # steps; some models have no location left before the walk ends
+SHORTEST = 15  # In steps; some models have no match left before the walk ends.
 
 
 @pytest.mark.parametrize("seed", range(at_night(2, 1)))
@@ -66,7 +66,7 @@ def test_a_walk_keeps_the_outputs_and_the_matches(name, seed):
     model = MODELS[name]
     for step, (graph, table) in enumerate(walk(model, seed)):
         if step % at_night(1, 4):
-            continue  # a match that is wrong stays in the table until it is compared
+            continue  # A wrong match stays in the table, so that a later comparison finds it.
         assert table.locations == MatchTable(RULES, graph).locations
         assert table.counts.tolist() == [len(matches) for matches in table.locations]
         assert_consistent(graph)
@@ -102,14 +102,14 @@ def test_the_order_is_kept_however_little_room_there_is_between_its_numbers(spac
 
 
 def rebuilt(graph):
-    """The same graph without a history."""
+    """Return the same graph, built anew without a history."""
     return type(graph).build(
         graph.interface, graph.nodes.values(), graph.types, graph.constants, graph.inputs, graph.outputs
     )
 
 
 def assert_consistent(graph):
-    """The parts of a graph agree with each other, and nothing is left that no output needs."""
+    """Check that the parts of a graph agree with each other and that no part is left that no output needs."""
     built = rebuilt(graph)
     assert built.nodes.keys() == graph.nodes.keys()
     assert built.constants.keys() == graph.constants.keys()
@@ -125,7 +125,7 @@ def assert_consistent(graph):
 def test_the_walks_use_many_rules():
     tables = [table for model in MODELS.values() for seed in range(at_night(2, 1)) for _, table in walk(model, seed)]
     used = {rule.name for table in tables for rule, result in zip(RULES, table.locations, strict=True) if result}
-    known = {rule.name for rule in RULES if rule.family != "shape_arithmetic"}  # these models have no such arithmetic
+    known = {rule.name for rule in RULES if rule.family != "shape_arithmetic"}  # These models have no shape arithmetic.
     assert len(used & known) > at_night(0.6, 0.56) * len(known), sorted(known - used)
 
 
@@ -133,7 +133,8 @@ def test_the_walks_use_many_rules():
 
 
 def shuffled(model, seed: int):
-    """The same model under other names, its nodes in another topological order, its weights in another order."""
+    """Return the same model under other names, with its nodes in another topological order and its weights in another
+    order."""
     random = np.random.default_rng(seed)
     model = copy.deepcopy(model)
     graph = model.graph
@@ -188,7 +189,7 @@ def test_order_is_topological(name):
 
 
 def test_hash_does_not_depend_on_the_way_to_a_graph():
-    """Two relus, removed in either order, and a graph that never had them."""
+    """Remove two pairs of operators in either order; the hash equals the hash of a graph that never had them."""
     model, plain = (
         helper_model([("Relu", "x", "a")] + steps) for steps in (
             [("Relu", "a", "b"), ("Abs", "b", "c"), ("Neg", "c", "d"), ("Neg", "d", "e"), ("Neg", "e", "y")],
@@ -214,7 +215,8 @@ def helper_model(steps, opset: int = 20, weight=None):
 
 
 def test_hash_tells_graphs_apart():
-    """By a weight, its shape, an attribute, an operator, the wiring, the operands' order, the opset."""
+    """Graphs that differ in a weight, its shape, an attribute, an operator, an edge, the order of operands or the opset
+    have different hashes."""
     different = [
         helper_model([("Sub", "x w", "y")], weight=[1.0, 2.0]),
         helper_model([("Sub", "x w", "y")], weight=[1.0, 3.0]),
@@ -242,7 +244,7 @@ INVERSES = {rule.name for rule in RULES if rule.name.endswith("-inverse")}
 THERE_AND_BACK = [
     c for c in CASES
     if c.reason is None and (f"{c.rule}-inverse" in INVERSES or c.rule in INVERSES)
-    and None not in c.values.values()  # a default that comes back spelt out
+    and None not in c.values.values()  # A default can come back as an explicit attribute.
 ]  # fmt: skip
 
 
@@ -255,5 +257,5 @@ def test_inverse_after_rule_is_the_same_graph(case):
     matches, refusals = explain(there, RULES, back)
     if matches:
         assert graph.hash in {apply(there, RULES[match.xfer_id], match).hash for match in matches}
-    else:  # the inverse asks for more
+    else:  # The inverse has more conditions.
         assert {refusal.reason for refusal in refusals} <= {c.reason for c in RULES[RULES.index(back)].conditions}

@@ -1,4 +1,4 @@
-"""Every rule by threes: it fires, it refuses look-alikes with the right reason, and both sides are equal."""
+"""Test every rule: it fires, it refuses look-alikes with the right reason, and both sides give equal outputs."""
 
 from collections import Counter, defaultdict
 
@@ -17,12 +17,12 @@ from tests.suite import at_night, check_each
 
 RULES = load_rules(families())
 FIRES = [case for case in CASES if case.reason is None]
-FIRST = list({case.rule: case for case in reversed(FIRES)}.values())  # the first of these cases of each rule
+FIRST = list({case.rule: case for case in reversed(FIRES)}.values())  # The first of these cases of each rule.
 REFUSES = [case for case in CASES if case.reason is not None]
 
 
 def check_family(family: str, cases: list, every: int = 1) -> None:
-    """Check all cases of the rules of one family; of every `every` cases only the first."""
+    """Check every `every`-th case of the rules of one family."""
     names = {rule.name for rule in RULES if rule.family == family}
     check_each(lambda case: check(case, RULES), [case for case in cases if case.rule in names][::every])
 
@@ -62,7 +62,7 @@ def test_every_case_is_of_a_rule_and_there_once():
 
 
 def test_a_size_that_the_target_states_fixes_the_inputs():
-    """A Reshape to [2, 5, ..] holds for N = 2 alone, so the model that is written must not accept another N."""
+    """A Reshape to [2, 5, ..] holds for N = 2 alone, so the written model must not accept another N."""
     batch = helper.make_tensor_value_info("a", onnx.TensorProto.FLOAT, ["N", 5, 8])
     node = helper.make_node("MultiHeadAttention", ["a"] * 3, ["y"], domain="com.microsoft", num_heads=2, scale=0.5)
     result = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["N", 5, 8])

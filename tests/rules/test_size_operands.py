@@ -1,4 +1,5 @@
-"""Shape operands with symbols: the operators that compute them, and where there are none."""
+"""Test shape operands with symbols: the operators that compute these operands, and the shapes that no operators can
+compute."""
 
 import pytest
 
@@ -22,7 +23,8 @@ def text(pattern) -> str:
         ((M,), "Slice(Shape(x), [2], [3])"),
         ((M, 5), "Concat(Slice(Shape(x), [2], [3]), [5])"),
         ((M - 2, 3 * N), "Concat(Add(Slice(Shape(x), [2], [3]), [-2]), Slice(Shape(y), [0], [1]))"),
-        ((1, 2, N + 1, M), "Concat([1, 2], Add(Slice(Shape(x), [1], [3]), [1, 0]))"),  # one slice for successive axes
+        # One slice serves successive axes.
+        ((1, 2, N + 1, M), "Concat([1, 2], Add(Slice(Shape(x), [1], [3]), [1, 0]))"),
     ],
 )
 def test_sizes_are_computed_from_shapes(sizes, expected):
@@ -51,7 +53,7 @@ def test_reshape_infers_one_size():
 
 
 def test_reshape_reads_no_size_that_may_be_zero():
-    """A 0 would mean the size of the input."""
+    """A 0 in a Reshape means the size of the input, so a size that may be 0 is refused."""
     assert text(computed_sizes((EMPTY,), {"x": (EMPTY,)}, "Slice")) == "Slice(Shape(x), [0], [1])"
     with pytest.raises(Undecided):
         computed_sizes((EMPTY,), {"x": (EMPTY,)}, "Reshape")

@@ -4,7 +4,7 @@ from functools import partial
 
 from tests.rules.instances import Known, case
 
-# ONNX's reference implementation resizes in float32's precision at most where it interpolates.
+# Where ONNX's reference implementation interpolates, its precision is at most float32.
 single = partial(case, dtype="float32")
 PADS, TWICE = (1, 1, 1, 1), [1.0, 1.0, 2.0, 2.0]
 MORE = dict(x="1x2x3x2", w="=3x2x3x3", b=["=3"], p=PADS, s=[1.0, 1.0, 4.0, 4.0])

@@ -1,4 +1,4 @@
-"""Where the rules of the family `winograd` fire, and look-alikes at which they must refuse."""
+"""Cases of the rules of the family `winograd`: where each rule fires, and look-alikes that it must refuse."""
 
 from functools import partial
 
@@ -30,7 +30,7 @@ WINOGRAD = [
     case("conv-as-winograd-4", **WIDE | dict(x="nx64x5x4", p=[0, 1, 2, 1])),
     case("conv-as-winograd-4", **WIDE | dict(x="nx64xhxv")),
     case("conv-as-winograd-4", **WIDE | dict(x="1x64xhx4", p=[1, 1, 0, 2])),
-    # Without padding the convolution runs only from h = 3 on, which the sizes of the planner do not know.
+    # Without padding the convolution needs h ≥ 3, which the symbolic sizes do not express.
     case("conv-as-winograd-4", "the shape that Slice gives", **WIDE | dict(x="1x64xhx4", p=[0, 1, 0, 1])),
     case("conv-as-winograd-2", **WIDER | dict(b=["=32"], p=[0, 1, 2, 1])),
     case("conv-as-winograd-2", **WIDER | dict(x="nx128x5x4"), opset=13),

@@ -50,7 +50,7 @@ def refusal(*overrides: str, files=(), **changes) -> str:
 
 
 def test_the_page_is_what_the_dataclasses_say():
-    """Else: python -m rlflow.runs.config"""
+    """The page of options is up to date; python -m rlflow.runs.config writes it."""
     assert PAGE.read_text() == page()
 
 
@@ -71,7 +71,7 @@ def test_the_defaults_load_and_pass_their_own_checks(tmp_path):
     ids=[*CONFIGS, *CONTROLLERS],
 )
 def test_the_default_file_has_the_options_of_the_dataclasses_and_no_others(group, kind):
-    """And they hold where nobody says anything, whether a config is read or an object is made."""
+    """The default file and the dataclasses have the same options and the same default values."""
     fields = {field.name: field.type for field in dataclasses.fields(kind) if "group" not in field.metadata}
     assert group.keys() == fields.keys()
     group = {key: tuple(value) if isinstance(value, list) else value for key, value in group.items()}
@@ -103,7 +103,7 @@ def test_the_task_has_the_options_of_env_and_cost():
     assert names == own | DEFAULT["env"].keys()
     assert DEFAULT["cost"].keys() == {"name", "threads", "database"}
     spec = EnvSpec("model.onnx")
-    assert DEFAULT["cost"]["threads"] is None  # this machine's cores
+    assert DEFAULT["cost"]["threads"] is None  # None stands for the cores of this machine.
     assert (spec.cost, spec.threads, spec.database) == (DEFAULT["cost"]["name"], usable_cores(), None)
     for name in options_of(EnvOptions):
         value = getattr(spec, name)
@@ -111,11 +111,12 @@ def test_the_task_has_the_options_of_env_and_cost():
 
 
 def test_every_option_is_used():
-    """As an attribute, somewhere outside the class that declares it; those of the environment are EnvSpec's own."""
+    """Check that code outside its class reads each option as an attribute; `EnvSpec` reads the options of `env`
+    itself."""
     packages = (ROOT / name for name in ("rlflow", "worldmodel", "controllers"))
     text = "\n".join(path.read_text() for package in packages for path in package.rglob("*.py"))
     groups = "config|options|env|cost|collect|dream|eval|controller|world_model|placement"
-    readers = rf"(?=(?:{groups})\w*\.(\w+))"  # may overlap
+    readers = rf"(?=(?:{groups})\w*\.(\w+))"  # A lookahead, because the matches may overlap.
     used = set(re.findall(readers, text))
     own = set(re.findall(r"self\.(\w+)", (ROOT / "rlflow" / "env" / "graph_rewrite.py").read_text()))
 
@@ -172,7 +173,7 @@ def test_later_layers_win(tmp_path):
     "path", ["run #1/r.json", "2024", "null", "a: b.json", "[x]", "it's \"so\"", "größer/😀.json", "1e3"]
 )  # fmt: skip
 def test_a_path_of_the_command_line_is_taken_as_it_is(path):
-    """And not as a comment, a number, nothing, a mapping or a list."""
+    """A path is never read as a comment, a number, null, a mapping or a list."""
     files = ["--receipt", path, "--controller", path]
     chosen = chosen_options(parse(["optimise", "tiny_resnet18", "--out", "x.onnx", *files]))
     models = chosen_models(parse(["train-controller", "--run", "x", "--models", f"tiny_resnet18, {path}"]))

@@ -1,4 +1,4 @@
-"""Options that have no effect beside other options are named in one line."""
+"""Test the note about options without effect: one line names the options and their cause."""
 
 import pytest
 
@@ -7,10 +7,10 @@ from rlflow.runs.effects import given_options, without_effect
 from rlflow.runs.folder import RunFolder
 
 REAL = ["controller.name=xrlflow", "controller.train_on=real"]
-CASES = [  # options, cause, options without effect
+CASES = [  # Options, cause, options without effect.
     (["controller.name=planner", "controller.ppo.updates=5"], "controller.name=planner", "controller.ppo.updates"),
     (["controller.name=ppo", "controller.ppo.updates=5"], None, None),
-    (["controller.ppo.updates=60"], None, None),  # the default
+    (["controller.ppo.updates=60"], None, None),  # This is the default value.
     (
         ["world_model.name=edits", "world_model.graph-mdn.width=8"],
         "world_model.name=edits", "world_model.graph-mdn.width",
@@ -56,13 +56,13 @@ def test_every_condition_names_an_option_and_allows_one_of_its_values():
             named = all_options()[other if "." in other else f"{name.rpartition('.')[0]}.{other}"]
             choices = named.choices or (range(1000) if named.kind is int else values)
             assert any(value in values for value in choices), (name, other)
-    assert "name" in tree().entries["controller"].entries  # on which the rule for components relies
+    assert "name" in tree().entries["controller"].entries  # The rule for components relies on this entry.
 
 
 def test_the_note_is_said_once_when_it_is_given_and_not_again(tmp_path, capsys):
     options = ["cost.name=analytic", "env.measure_every=3"]
     with RunFolder.open(tmp_path / "run", "tiny_squeezenet1_1", overrides=options).working():
-        pass  # stores the options
+        pass  # Opening the folder stores the options.
     assert capsys.readouterr().err.count("no effect") == 1
     RunFolder.open(tmp_path / "run")
     assert capsys.readouterr().err == ""

@@ -1,4 +1,4 @@
-"""A command that ends with an error leaves its run folder as it was, and only one command works in a folder."""
+"""Test run folders: a failed command leaves its folder as it was, and only one command works in a folder at a time."""
 
 import subprocess
 import sys

@@ -1,4 +1,5 @@
-"""Sweeps: what a file means, which runs it comes to, and that they can be killed; most runs here take no time."""
+"""Test sweeps: the meaning of a sweep file, the runs that it defines, and resumption after a kill. Most runs are
+faked."""
 
 import csv
 import json
@@ -53,7 +54,7 @@ def sweep_of(tmp_path, content: dict, **changes):
 
 
 class Fake:
-    """Does runs in no time, and writes down which. A run's real return is `score(options)`."""
+    """A stand-in that finishes runs at once and records their names. The real return of a run is `score(options)`."""
 
     def __init__(self, score, dies: int | None = None, fails=lambda options: False):
         self.score, self.dies, self.fails, self.done = score, dies, fails, []
@@ -85,7 +86,7 @@ def write_results(run: Run, score: float) -> None:
 
 
 def played(sweep, folder, fake, report=lambda trials, study: None) -> list[Trial]:
-    """Without the time that configs take: what a run's folder depends on is tested apart."""
+    """Play a sweep without the creation of configs, which takes time; other tests check the folder of a run."""
     with patch(
         "rlflow.runs.sweeps.trials.plan",
         lambda folder, options: Run(folder / str(sorted(options.items())), ("eval",), options, None),
@@ -216,7 +217,7 @@ def test_the_shipped_sweeps_are_those_of_the_paper():
         (case["env.alpha"], case["env.beta"]) for case in reward.cases.values() if case["env.reward"] == "combined"
     }
     weights |= {(1.0, 0.0) for case in reward.cases.values() if case["env.reward"] == "incremental"}
-    assert weights == {(k / 10, (10 - k) / 10) for k in range(11)}  # section 4.3
+    assert weights == {(k / 10, (10 - k) / 10) for k in range(11)}  # See section 4.3 of the paper.
     assert [reward.cases[name]["env.reward"] for name in ("R1", "R2", "R3", "R4", "R5")] == [
         "combined", "new-runtime", "combined", "combined", "incremental",
     ]  # fmt: skip
@@ -294,7 +295,7 @@ def test_what_is_taken_over_stays_as_it_was_when_the_run_goes_on(tmp_path):
 
 @pytest.mark.parametrize("windows", [system.WINDOWS, *slow(True)])
 def test_a_stage_that_a_killed_sweep_left_running_is_waited_for_and_not_begun_again(tmp_path, monkeypatch, windows):
-    """By the lock that it keeps; on Windows, where it does not keep it, by its arguments."""
+    """A stage counts as running by its lock, and on Windows, where the lock is not kept, by its arguments."""
     monkeypatch.setattr(system, "WINDOWS", windows)
     run, begun, may_end = Run(tmp_path / "run", ("collect",), {}, None), tmp_path / "begun", tmp_path / "may_end"
     ended = run.folder / "collect.json"
@@ -316,7 +317,7 @@ def test_a_stage_that_a_killed_sweep_left_running_is_waited_for_and_not_begun_ag
     killed.kill()
     killed.wait()
     assert not run.finished
-    threading.Timer(0.5, may_end.touch).start()  # while the other one waits for it
+    threading.Timer(0.5, may_end.touch).start()  # The stage ends while the second sweep waits for it.
     assert run_stages(run, command, str(tmp_path)) is None
     assert begun.read_text() == "x"
 
@@ -337,7 +338,7 @@ def test_the_last_error_of_a_stage_is_reported_and_what_stands_on_it_is_not_trie
 
 
 def rate(options) -> float:
-    """Best at a learning rate of 0.01."""
+    """Return a score that is best at a learning rate of 0.01."""
     return -abs(options["controller"]["ppo"]["learning_rate"] - 0.01)
 
 
@@ -368,7 +369,7 @@ def test_tpe_learns_from_the_trials_before_and_random_does_not(tmp_path):
 
 
 def by_learning_rate(tmp_path, scores, **changes):
-    """A grid of one trial for each score, and a Fake with these scores in every seed."""
+    """Return a grid of one trial for each score, and a Fake that gives this score in every seed."""
     rates = [float(k + 1) for k in range(len(scores))]
     sweep = sweep_of(tmp_path, GRID, parameters={"controller.ppo.learning_rate": rates}, **changes)
     return sweep, Fake(lambda options: scores[int(options["controller"]["ppo"]["learning_rate"]) - 1])
@@ -379,7 +380,7 @@ def test_a_trial_behind_the_median_after_its_first_seed_is_pruned_and_marked(tmp
         tmp_path, [1, 2, 3, 4, 5, 2.5, 3.5, 0], pruner="median", seeds=[0, 1, 2], objective={"figure": "real"}
     )
     trials = played(sweep, tmp_path / "sweep", fake)
-    assert [trial.number for trial in trials if trial.pruned] == [5, 7]  # the median is 3, then 3.25
+    assert [trial.number for trial in trials if trial.pruned] == [5, 7]  # The median is 3 at first and 3.25 later.
     assert [len(trial.figures) for trial in trials] == [3, 3, 3, 3, 3, 1, 3, 1] and len(fake.done) == 20
     result = rows(sweep, trials, tmp_path / "sweep")
     assert [row["trial"] for row in result if row["state"] == "pruned"] == [5, 7]
@@ -404,7 +405,7 @@ def test_killed_after_any_run_a_sweep_goes_on_and_ends_with_the_same_table(tmp_p
         with pytest.raises(KeyboardInterrupt):
             played(sweep, folder, killed)
         assert rows(sweep, played(sweep, folder, rest), folder) == table
-        assert killed.done + rest.done == whole.done  # nothing twice, nothing else
+        assert killed.done + rest.done == whole.done  # Each run is done exactly once.
 
 
 def test_a_run_that_failed_is_reported_and_tried_again(tmp_path):

@@ -1,4 +1,4 @@
-"""Chains cross valleys that are shorter than the longest chain, and no longer ones."""
+"""Test chain search: chains cross valleys that are shorter than the longest chain, and no longer valleys."""
 
 from itertools import count
 
@@ -9,7 +9,7 @@ from rlflow.search.chains import LEVELS, Move, descend
 
 
 class Position:
-    """A position on a line. The cost rises for a number of steps, and then falls below the cost of the beginning."""
+    """A position on a line. The cost rises for `valley` steps and then falls below the initial cost."""
 
     def __init__(self, at: int, valley: int):
         self.at, self.valley, self.key = at, valley, at

@@ -1,4 +1,4 @@
-"""`run.py search`: a model in, a checked one with its receipt out."""
+"""Test `run.py search`: it reads a model and writes a checked model with its receipt."""
 
 import json
 
@@ -75,7 +75,7 @@ def test_control_c_gives_the_best_so_far(capsys, tmp_path, model, monkeypatch):
     follow = Search.follow
 
     def interrupted(search, state, match):
-        if search.interactions >= 200:  # a move is several
+        if search.interactions >= 200:  # A move has several interactions.
             raise KeyboardInterrupt
         return follow(search, state, match)
 

@@ -1,4 +1,4 @@
-"""First-improvement descent: where it ends, in which order it tries, and that it times no more than lies on its way."""
+"""Test first-improvement descent: its end, the order of its tries, and that it times no operator beyond its path."""
 
 import pytest
 
@@ -41,7 +41,7 @@ def test_it_ends_in_a_local_optimum_and_every_step_gains_or_shortens_at_no_cost(
 
 
 def test_what_the_analytic_cost_promises_and_the_other_refuses_is_left_out():
-    """Every rule takes away a launch, which the analytic cost likes; by these costs only the second one gains."""
+    """Every rule saves a launch, so the analytic cost prefers each; with these costs only the second rule gains."""
     costs = {"Relu": 10, "Abs": 10, "Neg": 30, "Exp": 15, "Tanh": 1}
     rules = "Relu(Abs(x)) => Neg(x)\nExp(Relu(x)) => Tanh(x)\nAbs(Relu(x)) => Neg(x)"
     result = descend(toy_task(["Relu", "Abs", "Relu", "Exp"], rules, costs).initial)
@@ -87,7 +87,7 @@ def test_what_either_cost_knows_of_a_match_is_kept_until_something_near_it_chang
 
 @pytest.mark.parametrize("off, first", [(1, 0), (3, 1)])
 def test_a_gain_within_its_uncertainty_comes_after_all_others(off, first):
-    """Relu → Abs gains 4 and is off by √2 · off; it closes the way to Relu → Neg → Tanh, which gains 39."""
+    """Relu → Abs gains 4 with an uncertainty of √2 · off, and it prevents Relu → Neg → Tanh, which gains 39."""
     costs = {"Relu": 40, "Abs": 36, "Neg": 20, "Tanh": 1}
     rules = "Relu(x) => Abs(x)\nRelu(x) => Neg(x)\nNeg(x) => Tanh(x)"
     task = toy_task(["Relu", "Relu"], rules, costs, off={"Relu": off, "Abs": off})
@@ -95,7 +95,7 @@ def test_a_gain_within_its_uncertainty_comes_after_all_others(off, first):
     assert result.actions[0][0] == first and result.stop == "local optimum"
     assert result.state.cost.runtime_ps == (2 * 36 if first == 0 else 2 * 1)
     alone = toy_task(["Relu"], "Relu(x) => Abs(x)", costs, off={"Relu": off, "Abs": off})
-    assert descend(alone.initial).state.cost.runtime_ps == 36  # it is still a gain
+    assert descend(alone.initial).state.cost.runtime_ps == 36  # A gain within its uncertainty still counts.
 
 
 @pytest.mark.parametrize("equal, steps", [("Abs", [0, 1]), ("com.microsoft.QuickGelu", [])])
@@ -105,7 +105,7 @@ def test_an_equal_cost_is_taken_if_the_analytic_cost_falls_and_the_operator_is_o
     task = toy_task(["Relu", "Neg"], f"Neg(Relu(x)) => {equal}(x)\n{equal}(x) => Tanh(x)", costs)
     assert [rule for rule, _ in descend(task.initial).actions] == steps
     turning = toy_task(["Relu", "Relu"], "Relu(x) => Neg(x)\nNeg(x) => Relu(x)", costs)
-    assert descend(turning.initial).actions == []  # neither graph has fewer launches
+    assert descend(turning.initial).actions == []  # Neither graph has fewer launches.
 
 
 @pytest.mark.parametrize("moves", [SINGLE, BATCHED])

@@ -1,5 +1,5 @@
-"""GRASP: it finds what opens by a rewrite that gains nothing, times only what lies on its way, and ends when nothing
-comes of it any more."""
+"""Test GRASP: it takes rewrites without gain that make others possible, times no operator beyond its paths, and ends
+after `patience` descents without a new best result."""
 
 import onnx
 import pytest
@@ -37,8 +37,8 @@ views (float[2,6] x) => (float[4,3] y) <int64[2] first = {3, 4}, int64[2] second
 
 
 def one_row() -> Task:
-    """Of 64 rows that two products compute the first one is read; that it is a slice gains nothing by itself. What
-    gains is elsewhere."""
+    """Return a task in which only the first of 64 rows is read after two products. Moving the slice gains nothing by
+    itself; other rewrites gain at once."""
     return EnvSpec("", cost="analytic", threads=1).open(onnx.parser.parse_model(ONE_ROW))
 
 
@@ -47,13 +47,13 @@ def test_it_finds_what_opens_by_a_rewrite_that_gains_nothing(moves):
     start = start_of(one_row(), moves)
     steepest = greedy(start, 100)
     assert 0.9 * start.objective < steepest.state.objective < start.objective
-    result = searched(start, unit=1.0)  # so that gaining much is drawn as often as gaining nothing
+    result = searched(start, unit=1.0)  # With this unit, a large gain is drawn as often as none.
     assert result.state.objective < start.objective / 2
     assert "gather-as-slice" in [result.state.task.rules[xfer_id].name for xfer_id, _ in result.actions]
 
 
 def test_what_it_draws_by_the_roofline_is_judged_by_the_cost_of_the_search():
-    """Every rule takes away a launch, which the analytic cost likes; by these costs none of them gains."""
+    """Every rule saves a launch, so the analytic cost prefers each; with these costs no rule gains."""
     rules = "Relu(Abs(x)) => Neg(x)\nExp(Relu(x)) => Tanh(x)"
     costly = toy_task(["Relu", "Abs", "Relu", "Exp"], rules, {"Relu": 10, "Abs": 10, "Neg": 30, "Exp": 15, "Tanh": 40})
     assert searched(costly.initial).actions == []

@@ -20,7 +20,7 @@ def replayed(state: RewriteState, actions) -> RewriteState:
 
 
 def steepest_descent(state: RewriteState) -> list[tuple[int, int]]:
-    """By brute force: nothing is remembered between two steps."""
+    """Return the actions of steepest descent by brute force, which remembers nothing between two steps."""
     actions = []
     while True:
         tried = [(state.apply(x, k).cost.runtime_ps, int(x), int(k)) for x, k in state.valid_actions()[:-1]]
@@ -88,7 +88,7 @@ def test_stop_after_the_steps():
 def test_stop_after_the_seconds_with_the_best_so_far():
     start = tiny_task("tiny_resnet50").initial
     whole = greedy(start, 500)
-    ticks = itertools.count()  # a second each time that anyone asks
+    ticks = itertools.count()  # The clock advances by a second at each look.
     budget = int(start.counts.sum()) + 20
     result = run_search("greedy", start, Limits(seconds=budget), clock=lambda: next(ticks), max_steps=500)
     assert result.stop == "seconds"

@@ -1,4 +1,4 @@
-"""Macros: what is learnt from paths, and that macros cross valleys that single rewrites do not."""
+"""Test macros: how they are learnt from paths, and that they cross valleys that single rewrites do not cross."""
 
 import pytest
 
@@ -38,38 +38,41 @@ def test_macros_are_the_pieces_between_new_lowest_costs(macros):
     inline, delete = task.number["inline_let"], task.number["delete_let"]
     actions = [(inline, 0), (inline, 0), (delete, 0)]
     states = states_along(task, actions)
-    assert learn([(states, actions)] * 2) == []  # no new lowest cost: no macro
+    assert learn([(states, actions)] * 2) == []  # No new lowest cost, so no macro.
     cheap = task_of("(let (t x) (add (add t t) z))")
     states = states_along(cheap, actions)
     assert learn([(states, actions)] * 2) == [(Step(inline, ALL), Step(delete))]
-    assert learn([(states, actions)]) == []  # once is not a habit
+    assert learn([(states, actions)]) == []  # One occurrence is not enough for a macro.
 
 
 def test_macros_cross_a_valley_of_another_expression(macros):
-    """Two lets cost before the common subexpression saves; single steps follow the cost and stay."""
+    """The cost rises by two lets before the common subexpression saves; a search by single steps therefore stays."""
     start = task_of("(div (add (exp y) 2.0) (sub 1.0 (exp y)))").initial
     greedy = run_search("greedy", start, max_steps=50)
     crossed = run_search(macro_search, start, Limits(interactions=300), macros=macros)
-    assert greedy.state.objective == start.objective >= crossed.state.objective + 38_000  # one exp less, two lets
+    # The result has one exp less and two lets more.
+    assert greedy.state.objective == start.objective >= crossed.state.objective + 38_000
     assert states_along(start.task, crossed.actions)[-1].hash == crossed.state.hash
     blind = run_search(macro_search, start, Limits(interactions=crossed.interactions), macros=[])
     assert blind.state.objective > crossed.state.objective
 
 
 def test_a_repetition_at_the_end_of_a_macro_goes_on_until_the_cost_falls():
-    """A product inside two loops: the `let` that binds it costs 0.1 in every iteration until it leaves a loop."""
+    """The `let` that binds a product inside two loops costs 0.1 in every iteration until the rules move it out of a
+    loop."""
     inner = "(build i (lam (m : Integer) (add (sub (div (exp x) (to_float m)) y) (to_float k))))"
     start = task_of(f"(build i (lam (k : Integer) {inner}))").initial
     hoist = (Step(BINDING.index("new_bind")), Step(BINDING.index("lift_bind"), UNTIL))
     found = run_search(macro_search, start, Limits(interactions=60), macros=[hoist])
     costs = [state.objective for state in states_along(start.task, found.actions)]
-    assert max(costs) > costs[0] > costs[-1] + 255 * 40_000  # one exponential in place of 256
+    assert max(costs) > costs[0] > costs[-1] + 255 * 40_000  # One exponential instead of 256.
     blind = run_search(macro_search, start, Limits(interactions=60), macros=[hoist[:1], hoist[1:]])
     assert blind.state.objective > costs[-1]
 
 
 def test_a_sketch_leads_over_a_hill():
-    """The hill: a vector that is built once and read in a loop is built in the loop, until the rules remove it."""
+    """The cost must rise first: the vector that is built once and read in a loop is then built inside the loop, until
+    the rules remove it."""
     text = """
     (def scal (Vec Float) ((a : Float) (v : Vec Float)) (build (size v) (lam (i : Integer) (mul a (index i v)))))
     (def f (Vec Float) ((a : Float) (v : Vec Float) (w : Vec Float))
@@ -78,7 +81,8 @@ def test_a_sketch_leads_over_a_hill():
     task = ExpressionTask(parse_programs(text)["f"], rules_of("ml-no-bind"), 200)
     known = learnt_macros(task.rules)
     assert (Step(task.number["inline_let"], ALL), Step(task.number["delete_let"])) in known
-    assert not any("bind" in task.rules[step.sort] for macro in known for step in macro)  # not in this rule set
+    # The rule set has no binding rules.
+    assert not any("bind" in task.rules[step.sort] for macro in known for step in macro)
     found = run_search(macro_search, task.initial, Limits(interactions=2000), macros=known, sketch=inlined)
     states = states_along(task, found.actions)
     assert inlined(states[0])[0] == 1 and not any(inlined(states[-1]))

@@ -1,4 +1,4 @@
-"""What holds for every search, and what makes each one what it is."""
+"""Test the properties that every search has, and the properties of each search."""
 
 import itertools
 import math
@@ -40,7 +40,7 @@ METHODS = list(SEARCHES)
 
 
 class Bar:
-    """A progress bar that remembers."""
+    """A progress bar that stores its last text."""
 
     def __init__(self):
         self.n, self.text = 0, ""
@@ -96,7 +96,7 @@ def test_a_seed_gives_the_same_result(method):
 
     assert run(1) == run(1)
     if method in ("random", "annealing", "grasp"):
-        assert any(run(1) != run(seed) for seed in (2, 3, 4))  # two may come to the same
+        assert any(run(1) != run(seed) for seed in (2, 3, 4))  # Two seeds may give the same result.
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -109,7 +109,7 @@ def test_no_limit_is_passed(method, monkeypatch):
     assert [point[1:] for point in whole.trace][: len(result.trace)] == [point[1:] for point in result.trace]
 
     ticks = itertools.count()
-    # a second a look
+    # The clock advances by one second at each look.
     result = run_search(method, start, Limits(seconds=20), clock=lambda: next(ticks), **OPTIONS[method])
     assert result.stop == "seconds" and result.interactions < 20 and result.seconds < 23
 
@@ -194,7 +194,7 @@ def test_a_detour_is_left_out():
 
 
 def test_no_byte_of_the_file_tells_of_a_detour():
-    """A receipt replays nothing but the actions, and tensors are named in the order in which they were made."""
+    """A receipt replays only the actions, and tensors are named in the order in which they were made."""
     task = tiny_task("tiny_resnet50")
     result = run_search(
         "annealing", task.initial, Limits(interactions=3000), restarts=1000, steps=50, hot=0.5, cold=0.01, focus=0.9
@@ -203,7 +203,8 @@ def test_no_byte_of_the_file_tells_of_a_detour():
 
 
 def gains_kept(start, seed: int) -> int:
-    """Walks at random, holds every gain against one counted anew, and counts those of the position before."""
+    """Walk at random, compare every gain with a new computation, and return how many gains came from the position
+    before."""
     search, rng = Search(start), np.random.default_rng(seed)
     position, kept = Position(search, start), 0
     for _ in range(12):
@@ -216,12 +217,12 @@ def gains_kept(start, seed: int) -> int:
 
 
 def test_gains_are_those_of_carrying_out():
-    """What a position takes over from the one before is what is counted anew."""
+    """A gain that a position takes over from the position before equals a new computation."""
     assert gains_kept(tiny_task("tiny_squeezenet1_1").initial, 0) > 50
 
 
 class Neighbourly(OperatorCosts):
-    """Relu is cheap behind an Abs."""
+    """A cost model in which Relu is cheap behind an Abs."""
 
     def node_cost(self, graph, node):
         before = graph.producers.get(node.inputs[0])
@@ -240,7 +241,7 @@ def test_a_gain_is_counted_anew_when_a_neighbour_changes():
 
 
 class FarSighted(OperatorCosts):
-    """Neg is cheap where there is an Abs, and costly where there is none."""
+    """A cost model in which Neg is cheap if the graph has an Abs, and costly otherwise."""
 
     def node_cost(self, graph, node):
         costly = node.op == "Neg" and all(other.op != "Abs" for other in graph.nodes.values())
@@ -278,7 +279,7 @@ def test_a_loss_that_pays_later_is_taken(method):
 
 
 def expansions(monkeypatch, method: str, state, **changes) -> list[str]:
-    """Hashes of the states whose matches a search asks for, in turn."""
+    """Return the hashes of the states whose matches a search reads, in order."""
     asked, table = [], type(state).table.func
 
     def spied(this):
@@ -300,7 +301,7 @@ def expansions(monkeypatch, method: str, state, **changes) -> list[str]:
 def test_no_graph_is_expanded_twice(method, changes, seed, monkeypatch):
     task = random_task(seed)
     wanted = reachable_costs(task.initial)
-    start = type(task)(task.graph, task.rules, task.cost).initial  # with no table yet
+    start = type(task)(task.graph, task.rules, task.cost).initial  # A new task has no match table yet.
     if method == "taso":
         asked = expansions(monkeypatch, method, start, **changes)
         assert len(asked) == len(set(asked)) and set(asked) == wanted.keys()
@@ -315,14 +316,14 @@ def test_no_graph_is_expanded_twice(method, changes, seed, monkeypatch):
 
 @pytest.mark.parametrize("seed", range(8))
 def test_taso_is_the_algorithm_of_the_paper(seed):
-    """Written out without a queue that makes graphs again, for the cost of the best after so many graphs."""
+    """Compare with a plain implementation of the paper's queue, by the best cost after a number of expanded graphs."""
     task = random_task(seed)
     for budget in (1, 2, 5, 20):
         queue, queued, best = [task.initial], {task.initial.graph.hash}, task.initial.cost.runtime_ps
         for _ in range(budget):
             if not queue:
                 break
-            state = min(queue, key=lambda s: s.cost.runtime_ps)  # the first of equal ones
+            state = min(queue, key=lambda s: s.cost.runtime_ps)  # Of equal costs, `min` returns the first.
             queue.remove(state)
             for x, k in state.valid_actions()[:-1]:
                 after = state.apply(int(x), int(k))
@@ -350,7 +351,7 @@ def test_taso_with_alpha_1_only_goes_down(monkeypatch):
 def test_taso_queues_no_graph_of_twice_the_size():
     task = toy_task(["Relu"], "Relu(x) => Abs(Relu(x))", {"Relu": 1000, "Abs": 0})
     result = run_search("taso", task.initial, alpha=1.05, budget=100)
-    # one operator; two; the try of a third, one loop more
+    # The search expands one operator, two operators, and tries a third; the stop takes one more loop.
     assert (result.stop, result.interactions) == ("nothing left to try", 3)
 
 
@@ -369,7 +370,7 @@ def test_a_beam_of_width_and_depth_1_is_greedy():
 
 
 def test_a_chain_stays_near_its_beginning():
-    """Two losses at two matches enable a gain at a third one, which is further from the first than the radius."""
+    """Two losing rewrites enable a gain at a third match, which is further from the first than the small radius."""
     costs = {"Relu": 10, "Abs": 11, "Exp": 100, "Neg": 1, "Tanh": 10, "Ceil": 11}
     rules = "Relu(x) => Abs(x)\nTanh(x) => Ceil(x)\nAbs(Exp(Exp(Exp(Ceil(x))))) => Neg(x)"
     task = toy_task(["Tanh", "Exp", "Exp", "Exp", "Relu"], rules, costs)
@@ -379,7 +380,8 @@ def test_a_chain_stays_near_its_beginning():
 
 @pytest.mark.parametrize("width, depth", [(1, 3), (2, 1), (3, 2)])
 def test_a_chain_carries_out_no_more_than_it_keeps(width, depth, monkeypatch):
-    """The rest of the candidates has only gains, most of which are known already."""
+    """A chain makes only the graphs that it keeps. Its other candidates have only gains, which are mostly known
+    already."""
     base = Position(Search(tiny_task("tiny_squeezenet1_1").initial), tiny_task("tiny_squeezenet1_1").initial)
     seen, fresh, after = {base.state.graph.hash}, [], Position.after
 
@@ -427,7 +429,7 @@ def test_a_hot_annealing_accepts_losses_less_and_less(monkeypatch):
 
 
 def test_random_play_is_that_of_the_episodes():
-    """The same draws as the random agent of the paper, so that both controls are one."""
+    """The search draws the same actions as the random agent of the paper, so that both controls are the same."""
     from rlflow.collect.rollouts import play_random
 
     task = tiny_task("tiny_resnet18")
@@ -442,4 +444,4 @@ def test_best_first_does_not_expand_every_order_of_independent_steps():
     task = toy_task(["Relu", "Exp"] * 10, "Relu(x) => Neg(x)", {"Relu": 2, "Neg": 1, "Exp": 5})
     result = run_search("best-first", task.initial, budget=10**6)
     assert result.stop == "nothing left to try" and len(result.actions) == 10
-    assert result.interactions < 100  # 2 ** 10 subsets
+    assert result.interactions < 100  # There are 2 ** 10 subsets.

@@ -1,4 +1,4 @@
-"""Extraction with a price of sharing: agreement with the enumeration of all choices of small random e-graphs."""
+"""Test extraction with a price for sharing against an enumeration of all choices, on small random e-graphs."""
 
 from itertools import product
 from math import inf
@@ -12,7 +12,8 @@ LET = 1
 
 
 def random_classes(seed: int) -> dict[str, list[Term]]:
-    """Six classes. The last two hold a variable. Operators may refer to any class, so there are cycles."""
+    """Return six random classes. The last two hold a variable. Operators may refer to any class, so there are
+    cycles."""
     rng = np.random.default_rng(seed)
     names = [f"c{k}" for k in range(6)]
     classes = {name: [Term("leaf", 0, ())] for name in names[4:]}
@@ -25,7 +26,7 @@ def random_classes(seed: int) -> dict[str, list[Term]]:
 
 
 def cost_of(choice: dict[str, Term], root: str) -> float:
-    """The cost of a choice with a `let` for each class that is used twice; infinite if it has a cycle."""
+    """Return the cost of a choice with a `let` for each class that is used twice; infinite for a cycle."""
     uses: dict[str, int] = {}
 
     def visit(name: str, above: tuple[str, ...]) -> float:
@@ -58,7 +59,7 @@ def test_the_bound_and_the_choice_agree_with_the_enumeration(seed):
 
 
 def test_one_let_is_proved_the_cheapest():
-    """(x + y)² with a shared sum: without the `let`, the sum is computed twice."""
+    """Extract (x + y)² with a shared sum. Without the `let`, the sum is computed twice."""
     x, y = [Term("x", 0, ())], [Term("y", 0, ())]
     classes = {"square": [Term("mul", 20, ("sum", "sum"))], "sum": [Term("add", 10, ("x", "y"))], "x": x, "y": y}
     bound, choice = cheapest_shared(classes, "square", LET, 40, 10.0)
@@ -66,7 +67,8 @@ def test_one_let_is_proved_the_cheapest():
 
 
 def test_two_lets_are_within_the_bound():
-    """((x + y)²)² has two shared classes; a known cost far above leaves the bound to the integer program."""
+    """Extract ((x + y)²)² with two shared classes. The known cost is far too high, so the integer program gives the
+    bound."""
     x, y = [Term("x", 0, ())], [Term("y", 0, ())]
     classes = {"x": x, "y": y, "sum": [Term("add", 10, ("x", "y"))]}
     classes |= {"square": [Term("mul", 20, ("sum", "sum"))], "fourth": [Term("mul", 20, ("square", "square"))]}

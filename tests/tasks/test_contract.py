@@ -1,4 +1,4 @@
-"""The contract of rlflow/common/task.py, of every registered task and of both templates in docs/EXTENDING.md."""
+"""Test the contract of rlflow/common/task.py for every registered task and both templates in docs/EXTENDING.md."""
 
 import pickle
 from dataclasses import replace
@@ -27,7 +27,7 @@ STEPS = 12
 
 @pytest.fixture(scope="module")
 def specs(tmp_path_factory):
-    """name → the spec of its problem."""
+    """Yield problem name → specification of the task."""
     with pytest.MonkeyPatch.context() as patch:
         register(tmp_path_factory.mktemp("templates"), patch)
         options = ["cost.name=analytic", "env.max_steps=20", f"placement.device={TINY_DEVICE}"]
@@ -52,7 +52,7 @@ def spec(request, specs):
 
 
 def played(task, seed: int = 0, steps: int = STEPS) -> tuple[list, list]:
-    """(states, actions) of random play."""
+    """Return (states, actions) of random play."""
     rng, states, actions = np.random.default_rng(seed), [task.initial], []
     while len(actions) < steps and len(valid := valid_actions(states[-1].counts, stop=False)):
         actions.append(tuple(map(int, valid[rng.integers(len(valid))])))
@@ -150,7 +150,7 @@ def test_matches_of_local_states_are_the_choices(spec):
 
 
 def test_nodes_of_local_states_have_rows_of_their_own(spec):
-    """Nodes that a choice leaves alone keep their operator from state to state, each in its row."""
+    """A node that a choice leaves alone keeps its operator in the next state, and each node has a row of its own."""
     states, actions = played(spec.make_task())
     for before, after, action in zip(states, states[1:], actions, strict=False):
         ops = [state.arrays().ops for state in (before, after)]
@@ -163,7 +163,8 @@ def test_nodes_of_local_states_have_rows_of_their_own(spec):
 
 
 def test_what_is_far_from_a_change_gains_what_it_gained(spec):
-    """Of matches that two successive states share: what `touched`, `near` and `reach` promise to searches."""
+    """A match outside `near(touched, 1 + reach)` that two successive states share keeps its gain; searches rely on
+    this."""
     states, actions = played(spec.make_task(), steps=6)
     for before, after in zip(states, states[1:], strict=False):
         near = after.near(after.touched, 1 + after.reach)
@@ -237,7 +238,7 @@ def drawn(instance, n: int) -> np.ndarray:
 
 
 def near_the_control(instance, n: int) -> np.ndarray:
-    """The control with three entries drawn anew."""
+    """Return n copies of the control with three random entries each."""
     result, rng = np.tile(instance.control(), (n, 1)), np.random.default_rng(1)
     for row in result:
         for entry in rng.integers(len(row), size=3):

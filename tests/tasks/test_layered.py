@@ -1,4 +1,4 @@
-"""The paper's generator: what its appendix A promises of every graph."""
+"""Test the generator of layered graphs: every graph has the properties of the paper's appendix A."""
 
 from math import ceil, sqrt
 
@@ -21,7 +21,7 @@ def test_equal_seeds_give_equal_graphs_and_edges_lead_down(n):
 
 
 def test_layers_are_as_many_and_as_large_as_asked():
-    """Equations 11 and 12: about √(n (1/W − 1)) layers, none above 1.75 times the mean, all of one size each."""
+    """Check equations 11 and 12: about √(n (1/W − 1)) layers of one size each, none above 1.75 times the mean."""
     for seed in range(20):
         layers = module._layers(500, np.random.default_rng(seed))
         assert np.concatenate(layers).tolist() == list(range(500))

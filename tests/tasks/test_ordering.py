@@ -1,4 +1,4 @@
-"""The task: what it opens, and that decisions are orders."""
+"""Test the task `ordering`: the problems that it opens, and that its decisions are orders."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ from tests.memory.small import random_orders
 
 @pytest.fixture
 def opened(tmp_path):
-    """The task of a name."""
+    """Return a function that opens the task of a problem name."""
     return lambda name, *said: OrderingSpec.of(
         load_config([], list(said)), OrderingSpec.fetch(name, 0, tmp_path)
     ).make_task()
@@ -41,7 +41,7 @@ def test_a_model_is_ordered_in_bytes_from_the_default_order(opened):
 
 
 def test_features_are_shares_of_the_largest():
-    """0 → 1 → 2 → 3, and 0 → 3."""
+    """The graph has the edges 0 → 1 → 2 → 3 and 0 → 3."""
     problem = Problem.of_nodes([4, 2, 1, 1], [0, 5, 0, 0], [(0, 1), (1, 2), (2, 3), (0, 3)])
     made, work, sources, readers, fewest, most, fewest_on, most_on = features(problem).T.tolist()
     assert (made, work) == ([1, 0.5, 0.25, 0.25], [0, 1, 0, 0])

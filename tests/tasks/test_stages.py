@@ -1,4 +1,4 @@
-"""Both templates of docs/EXTENDING.md go through all their stages, by the commands that stand there."""
+"""Test both templates of docs/EXTENDING.md in all their stages, by the commands of that page."""
 
 import shutil
 
@@ -28,7 +28,7 @@ def templates(tmp_path, monkeypatch):
 
 
 def stages(capsys, folder, names, options) -> dict:
-    """What the last of them left."""
+    """Run the stages and return the result file of the last one."""
     for name in names:
         done = in_process(capsys, name, "--run", folder, *options)
         assert done.code == 0, (name, done.err)
@@ -37,7 +37,7 @@ def stages(capsys, folder, names, options) -> dict:
 
 @pytest.fixture
 def learnt_word(tmp_path, capsys, shared_folder):
-    """A copy of the run folder of a word after train-wm."""
+    """Return a copy of the run folder of the task `word` after train-wm."""
     path = once(shared_folder, "word", lambda path: stages(capsys, path / "run", ("collect", "train-wm"), WORD))
     return shutil.copytree(path / "run", tmp_path / "run")
 

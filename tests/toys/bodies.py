@@ -24,7 +24,7 @@ def parsed(text: str, opset: int = 17, more: str = "") -> onnx.ModelProto:
 
 
 def lstm(steps: int | str = 5, batch: int | str = 2) -> onnx.ModelProto:
-    """An LSTM as a Scan: gates by a product with captured weights, the state twice negated."""
+    """Return an LSTM as a Scan: gates by a product with captured weights, the state twice negated."""
     return parsed(f"""g (float[{steps},{batch},4] x, float[{batch},3] h0, float[{batch},3] c0)
       => (float[{batch},3] h, float[{batch},3] c, float[{steps},{batch},3] hs)
       <{named("w", 4, 12)}, {named("u", 3, 12)}, {named("b", 12)}> {{
@@ -38,7 +38,8 @@ def lstm(steps: int | str = 5, batch: int | str = 2) -> onnx.ModelProto:
 
 
 def mamba(steps: int = 6, width: int = 4) -> onnx.ModelProto:
-    """A selective scan as a Loop: h = exp(dt · a) · h + dt · b · x with slices of captured tensors in each step."""
+    """Return a selective scan as a Loop: h = exp(dt · a) · h + dt · b · x with slices of captured tensors in each
+    step."""
     return parsed(f"""g (float[{steps},{width}] x, float[{steps},{width}] dt)
       => (float[{width},3] state, float[{steps},{width}] y)
       <{named("a", width, 3)}, {named("p", width, 3)}, {named("q", width, 3)},
@@ -57,7 +58,7 @@ def mamba(steps: int = 6, width: int = 4) -> onnx.ModelProto:
 
 
 def branches() -> onnx.ModelProto:
-    """An If whose branches use the same names and read the outer tensor `x`; one returns a captured weight."""
+    """Return an If whose branches use the same names and read the outer tensor `x`; one returns a captured weight."""
     return parsed(f"""g (bool c, float[2,4] x) => (float[2,4] y, float[2,4] z)
       <{named("w", 4, 4)}, {named("k", 2, 4)}> {{
       z = MatMul(x, w)
@@ -69,7 +70,7 @@ def branches() -> onnx.ModelProto:
 
 
 def nested() -> onnx.ModelProto:
-    """A Loop in a branch of an If, with an If in the body of the Loop."""
+    """Return a Loop in a branch of an If, with an If in the body of the Loop."""
     return parsed(f"""g (bool c, float[2,4] x) => (float[2,4] y)
       <{named("w", 4, 4)}, int64 n = {{3}}, bool go = {{1}}> {{
       a = Relu(x)
@@ -84,7 +85,7 @@ def nested() -> onnx.ModelProto:
 
 
 def growing() -> onnx.ModelProto:
-    """A Loop that appends to a tensor in each step, so that the tensor's declared size has no number."""
+    """Return a Loop that appends to a tensor in each step, so that the tensor's declared size has no number."""
     return parsed("""g (float[N,4] x) => (float[M,4] y, float[N,4] z)
       <int64 n = {3}, bool go = {1}, float one = {1.0}> {
       y, z = Loop <body = b (int64 i, bool on, float[K,4] h, float[N,4] s)
@@ -94,7 +95,7 @@ def growing() -> onnx.ModelProto:
 
 
 def function() -> onnx.ModelProto:
-    """A function with an attribute, called in the main graph and in a body."""
+    """Return a function with an attribute, called in the main graph and in a body."""
     return parsed("""g (bool c, float[2,4] x) => (float[2,4] y) {
       a = own.twice <alpha = 0.5> (x)
       y = If (c) <then_branch = t () => (float[2,4] r) { r = own.twice <alpha = 0.25> (a) },
@@ -104,7 +105,7 @@ def function() -> onnx.ModelProto:
 
 
 def learned() -> onnx.ModelProto:
-    """A pipeline of scikit-learn: a Scaler, tensor operators, a LinearRegressor, and an If around its result."""
+    """Return a pipeline of scikit-learn: a Scaler, tensor operators, a LinearRegressor, and an If around its result."""
     return parsed("""g (float[N,3] x, bool c) => (float[N,1] y) <float one = {1.0}> {
       s = ai.onnx.ml.Scaler <offset = [0.5, 0.0, 1.0], scale = [2.0, 1.0, 0.5]> (x)
       n = Neg(s) m = Neg(n) t = Mul(m, one)

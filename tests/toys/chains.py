@@ -1,6 +1,6 @@
-"""Toy systems: chains of unary operators, rules between their names, a cost for each.
+"""Toy systems: chains of unary operators, rules between their names, and a cost for each name.
 
-They are not equal, and need not be.
+The two sides of a rule need not be equal.
 """
 
 import itertools
@@ -19,7 +19,7 @@ OPS = ("Relu", "Abs", "Neg", "Exp", "Tanh", "Ceil")
 
 @dataclass
 class OperatorCosts:
-    """A cost by the operator's name, and by how much it may be off; `asked` counts how often."""
+    """A cost model by operator name with a given uncertainty; `asked` lists the operators whose cost was computed."""
 
     costs: dict[str, int]
     off: dict[str, int] = field(default_factory=dict)
@@ -36,7 +36,7 @@ class OperatorCosts:
 
 
 class WorstOperator(OperatorCosts):
-    """What a chain costs is what its worst operator costs."""
+    """A cost model in which a chain costs as much as its most expensive operator."""
 
     def whole(self, graph) -> int:
         return max(self.strain(graph).values())
@@ -48,7 +48,7 @@ class WorstOperator(OperatorCosts):
 def toy_task(
     chain: list[str], rules: str, costs: dict[str, int], max_locations: int = 200, off: dict[str, int] | None = None
 ) -> Task:
-    """The task of a chain of operators. A line of `rules` is `Relu(Abs(x)) => Neg(x)`."""
+    """Return the task of a chain of operators. A line of `rules` has the form `Relu(Abs(x)) => Neg(x)`."""
     names = ["x", *(f"t{k}" for k in range(len(chain)))]
     nodes = [helper.make_node(op, [names[k]], [names[k + 1]]) for k, op in enumerate(chain)]
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [4]) for name in (names[0], names[-1])]
@@ -60,7 +60,7 @@ def toy_task(
 
 
 def random_task(seed: int, length: int = 5, n_rules: int = 14) -> Task:
-    """Rules that never lengthen a chain, so that what can be reached is finite."""
+    """Return a task whose rules never lengthen a chain, so that finitely many graphs are reachable."""
     rng = np.random.default_rng(seed)
     left = [f"{a}(x)" for a in OPS] + [f"{a}({b}(x))" for a, b in itertools.product(OPS, OPS)]
     lines = []
@@ -73,7 +73,7 @@ def random_task(seed: int, length: int = 5, n_rules: int = 14) -> Task:
 
 
 def losing_first(**options) -> Task:
-    """Three matches, each of which gains 7 by a step that costs 5 and one that gains 12; Exp gains nothing and is
-    costly."""
+    """Return a task with three matches. Each match gains 7 in total: a first step costs 5 and a second step gains 12.
+    Exp is costly and gains nothing."""
     costs = {"Relu": 10, "Abs": 15, "Neg": 3, "Exp": 1000}
     return toy_task(["Relu", "Exp", "Relu", "Exp", "Relu"], "Relu(x) => Abs(x)\nAbs(x) => Neg(x)", costs, **options)

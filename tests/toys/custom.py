@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-# The package is not imported: its import makes child processes use protobuf's slow implementation in Python.
+# Do not import the package: its import makes child processes use protobuf's slow implementation in Python.
 PACKAGE = Path(importlib.util.find_spec("onnxruntime_extensions").origin).parent
 LIBRARY = str(PACKAGE / f"_extensions_pydll{EXTENSION_SUFFIXES[0]}")
 DOMAIN = "ai.onnx.contrib"

@@ -12,7 +12,7 @@ KINDS = (FLOAT, FLOAT, INTEGER, vec(FLOAT), vec(vec(FLOAT)), ("Tuple", FLOAT, FL
 
 
 class Generator:
-    """Draws expressions. Positions and sizes stay within vectors of 3 elements for most draws."""
+    """A generator of random expressions, in which most positions and sizes stay within vectors of 3 elements."""
 
     def __init__(self, seed: int):
         self.rng = np.random.default_rng(seed)
@@ -40,7 +40,7 @@ class Generator:
         return make("tuple", *(self.leaf(part, scope) for part in kind[1:]))
 
     def draw(self, kind, depth: int, scope: tuple = ()) -> Expr:
-        """Returns an expression of a type; `scope` has the types of the variables around it, the innermost first."""
+        """Return an expression of a type; `scope` has the types of the variables around it, the innermost first."""
         if depth <= 0:
             return self.leaf(kind, scope)
         inner = lambda other, *binders: self.draw(other, depth - 1, (*binders, *scope))  # noqa: E731

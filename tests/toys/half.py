@@ -8,7 +8,7 @@ from rlflow.zoo import load
 
 
 def halved(name: str) -> onnx.ModelProto:
-    """A zoo model with float16 wherever it has float32."""
+    """Return a zoo model with float16 instead of float32."""
     model = onnx.ModelProto()
     model.CopyFrom(load(name))
     constants = [a.t for node in model.graph.node for a in node.attribute if a.type == onnx.AttributeProto.TENSOR]

@@ -1,4 +1,4 @@
-"""Latencies without a clock: a probe that draws them from the hash of a graph, and counts what it is asked."""
+"""Latencies without a clock: a probe that derives a latency from the hash of a graph and records its questions."""
 
 import numpy as np
 
@@ -7,18 +7,18 @@ from rlflow.costs.measured import Latency, LostMeasurement
 from rlflow.costs.measurements import Latencies
 from rlflow.env.rewards import MeasuredReward
 
-SECONDS = 0.25  # that a measurement takes
+SECONDS = 0.25  # The duration of a measurement.
 
 
 class PlantedProbe:
-    """Stands for `rlflow.costs.measured.Probe`. lost: hashes of graphs whose measurement is lost."""
+    """A stand-in for `rlflow.costs.measured.Probe`. lost: hashes of the graphs whose measurement is lost."""
 
     def __init__(self, lost=()):
         self.lost, self.asked = set(lost), []
 
     @staticmethod
     def ratio_of(digest: str) -> float:
-        """Of a graph of that hash, between 0.5 and 1.5."""
+        """Return the latency ratio of the graph with that hash, between 0.5 and 1.5."""
         return 0.5 + np.random.default_rng(int(digest[:12], 16)).random()
 
     @classmethod
@@ -34,7 +34,7 @@ class PlantedProbe:
 
 
 def planted_reward(folder, every=5, unmeasured=0.0, lost=()) -> tuple[MeasuredReward, PlantedProbe]:
-    """The reward `measured` with that probe, and a database in the folder."""
+    """Return the reward `measured` with the planted probe and a database in the folder, and the probe."""
     probe = PlantedProbe(lost)
     latencies = Latencies(TimingDatabase(folder / "costs.sqlite"), 1, probe)
     return MeasuredReward(latencies, every, unmeasured), probe

@@ -1,4 +1,4 @@
-"""Small tasks with the latent spaces, on which a learner has to learn in seconds."""
+"""Small environments with the latent spaces, on which a learner must learn within seconds."""
 
 import gymnasium as gym
 import numpy as np
@@ -10,9 +10,9 @@ H = 3
 
 
 def latent_spaces(z, n, locations, h=H, match_classes=None, usual_rewards=None, stop=True):
-    """The observation space and the action space; n rules besides NO-OP.
+    """Return the observation space and the action space for n rules and NO-OP.
 
-    By default one match class of each, of usual reward 0.
+    By default each rule has one match class, of median class reward 0.
     """
     match_classes = np.array(np.arange(n) if match_classes is None else match_classes, np.int32)
     usual_rewards = np.array(np.zeros(len(match_classes)) if usual_rewards is None else usual_rewards, np.float32)
@@ -30,7 +30,7 @@ def latent_spaces(z, n, locations, h=H, match_classes=None, usual_rewards=None, 
 
 
 class Toy(gym.Env):
-    """NO-OP ends an episode; an invalid action is an error, since no controller may give one."""
+    """A base class: NO-OP ends an episode, and an invalid action is an error, since no controller may choose one."""
 
     Z, N, L, STEPS, H, STOP = 1, 1, 1, 1, H, True
 
@@ -57,22 +57,22 @@ class Toy(gym.Env):
         }  # fmt: skip
 
     def class_counts(self):
-        """One match class of each rule."""
+        """Return the counts of match classes; each rule has one class."""
         return self.shown()[:-1]
 
     def shown(self):
-        """The counts with NO-OP's, int32 [N + 1]."""
+        """Return the counts of all rules and of NO-OP, int32 [N + 1]."""
         return np.append(self.counts(), self.STOP).astype(np.int32)
 
 
 class Identity(Toy):
-    """z names a rule (one-hot) and a location (as a fraction, and one-hot): the reward is 1 for doing just that."""
+    """An environment whose z names a rule (one-hot) and a location (as a fraction and one-hot); this action earns 1."""
 
     Z, N, L, STEPS = 11, 4, 6, 8
 
     def begin(self):
         self.xfer_id = int(self.np_random.integers(self.N))
-        self._counts = self.np_random.integers(0, self.L + 1, self.N)  # 0: the rule is invalid
+        self._counts = self.np_random.integers(0, self.L + 1, self.N)  # A count of 0 makes the rule invalid.
         self._counts[self.xfer_id] = self.np_random.integers(2, self.L + 1)
         self.location = int(self.np_random.integers(self._counts[self.xfer_id]))
 
@@ -90,19 +90,20 @@ class Identity(Toy):
 
 
 class Memoryless(Identity):
-    """Of a world model that remembers nothing: h is empty."""
+    """The identity task as seen by a world model without memory: h is empty."""
 
     H = 0
 
 
 class Stopless(Identity):
-    """Of a task without NO-OP."""
+    """The identity task without NO-OP."""
 
     STOP = False
 
 
 class Sacrifice(Toy):
-    """Only a first step that loses 1 leads to the second one that wins 3; a first step that wins 0.2 ends it."""
+    """An environment in which only a first step that loses 1 leads to a second step that wins 3; a first win of 0.2
+    ends it."""
 
     Z, N, L, STEPS = 2, 3, 4, 5
 
@@ -125,7 +126,7 @@ class Sacrifice(Toy):
 
 
 def vector(task, autoreset_mode=AutoresetMode.SAME_STEP):
-    """make_env of a task."""
+    """Return the `make_env` of an environment: a function from the number of copies to a vector environment."""
     return lambda n: SyncVectorEnv([task] * n, autoreset_mode=autoreset_mode)
 
 

@@ -1,8 +1,8 @@
-"""A toy rewriting system with the shape of the real one: a chain of sized letters, three rules, exact costs.
+"""A toy rewriting system with the structure of the real one: a chain of sized letters, three rules and exact costs.
 
-  fuse   A B → C   saves what A and B cost beyond C, times A's size
-  fold   C C → C   saves the second C
-  swap   B A → A B saves nothing, but may bring an A before a B
+  fuse   A B → C   saves the difference between the costs of A and B and the cost of C, times A's size.
+  fold   C C → C   saves the second C.
+  swap   B A → A B saves nothing, but may bring an A before a B.
 
 Locations are matches from left to right, so a location's reward depends on which letters stand there.
 """
@@ -63,7 +63,7 @@ def graph(chain: Chain) -> GraphArrays:
 
 @dataclass(frozen=True, eq=False)
 class ToyState:
-    """What world models ask of a state."""
+    """A state with the counts and arrays that a world model reads."""
 
     chain: Chain
 
@@ -122,7 +122,8 @@ class ToyEnv(gymnasium.Env):
 
 
 def episode(index: int, seed: int = 0, stop: float = 0.05) -> Episode:
-    """One random episode: a uniform valid rule, a uniform location; NO-OP with probability `stop` or if stuck."""
+    """Return a random episode: a uniform valid rule and location; NO-OP with probability `stop` or if no rule
+    matches."""
     random, chain = np.random.default_rng([seed, index]), START
     chains, actions, rewards = [chain], [], []
     while len(actions) < MAX_STEPS and (not actions or actions[-1][0] != SPEC.n_rules):

@@ -1,4 +1,4 @@
-"""A world model of the toy that is as wrong as it is asked to be."""
+"""A world model of the toy that is wrong to a given degree."""
 
 import numpy as np
 
@@ -7,7 +7,8 @@ from worldmodel.base import Replay
 
 
 class Oracle:
-    """Repeats what the episodes say, and spoils it: rewards by a factor, all counts of chosen steps by one."""
+    """A model that repeats the recorded episodes with errors: rewards times a factor, counts after some steps too high
+    by 1."""
 
     spec, config, latent, hidden = toy.SPEC, None, 1, 1
 
@@ -22,7 +23,7 @@ class Oracle:
         return {"coverage_50": 0.5, "coverage_90": 0.9}
 
     def _stretch(self, episode, start, horizon):
-        """What lies past the episode's end is nonsense, which nobody may read."""
+        """Return rewards, ends, counts and uncertainties; all values after the end of the episode are meaningless."""
         rewards, ends = np.full(horizon, np.nan), np.zeros(horizon, bool)
         counts, uncertainty = np.full((horizon, self.spec.n_rules), -1, np.int32), np.zeros(horizon, np.float32)
         n = min(horizon, len(episode) - start)

@@ -1,4 +1,5 @@
-"""A small quantised model, with QuantizeLinear and DequantizeLinear around its operators by ONNX Runtime's own tool."""
+"""A small model, quantised by ONNX Runtime's own tool, with QuantizeLinear and DequantizeLinear around its
+operators."""
 
 from pathlib import Path
 
@@ -9,7 +10,8 @@ from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantTy
 
 from rlflow.graph.drawn_inputs import random_inputs
 
-# A branch around a depthwise convolution, joined in three ways; its channels shuffled, and a part of them pooled.
+# A branch around a depthwise convolution is joined in three ways. Its channels are shuffled, and some of them are
+# pooled.
 TEXT = """<ir_version: 8, opset_import: ["" : 17]> g (float[1,16,64,64] x) => (float[1,16] y, float[1,16,32,32] m)
 <int64[5] split = {1,2,8,64,64}, int64[4] image = {1,16,64,64}> {
   a = Conv(x, w, b0) r = Relu(a) d = Conv<group=16, pads=[1,1,1,1]>(r, v, b1) e = Add(r, d) c = Concat<axis=1>(r, e)
@@ -22,7 +24,7 @@ WEIGHTS = {"w": (16, 16, 1, 1), "v": (16, 1, 3, 3), "u": (16, 32, 1, 1), "z": (1
 
 
 class Once(CalibrationDataReader):
-    """One input of a model."""
+    """A calibration reader with one random input of a model."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
         self.inputs = iter([random_inputs(model, seed=0)])
@@ -32,7 +34,7 @@ class Once(CalibrationDataReader):
 
 
 def quantised_model(folder: Path) -> onnx.ModelProto:
-    """TEXT, quantised; the tool writes into the folder."""
+    """Return the quantised model of TEXT; the tool writes its file to the folder."""
     model, rng = onnx.parser.parse_model(TEXT), np.random.default_rng(0)
     for name, shape in WEIGHTS.items():
         model.graph.initializer.append(numpy_helper.from_array(rng.standard_normal(shape, np.float32), name))
@@ -40,6 +42,6 @@ def quantised_model(folder: Path) -> onnx.ModelProto:
     quantize_static(
         model, path, Once(model), quant_format=QuantFormat.QDQ, per_channel=True,
         activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8,
-        reduce_range=True,  # of 7 bits, whose products no processor adds up to more than it can hold
+        reduce_range=True,  # Weights of 7 bits, because some processors overflow when they sum products of 8 bits.
     )  # fmt: skip
     return onnx.load(path)

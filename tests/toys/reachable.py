@@ -1,10 +1,10 @@
-"""By brute force: all graphs that the real engine reaches."""
+"""Brute-force search for all graphs that the real engine reaches."""
 
 from rlflow.env.state import RewriteState
 
 
 def reachable(start: RewriteState, steps: int, most: int = 3000) -> tuple[dict[str, RewriteState], bool]:
-    """(hash → state of all graphs within so many rewrites, whether there are no more of them)."""
+    """Return (hash → state of all graphs within `steps` rewrites, whether no further graph can be reached)."""
     result, frontier = {start.graph.hash: start}, [start]
     for _ in range(steps):
         following = []
@@ -22,6 +22,6 @@ def reachable(start: RewriteState, steps: int, most: int = 3000) -> tuple[dict[s
 
 
 def reachable_costs(start: RewriteState) -> dict[str, int]:
-    """Hash → cost in picoseconds of every graph that rewrites reach, which must be finitely many."""
+    """Return hash → cost in picoseconds of every reachable graph; there must be finitely many."""
     states, _ = reachable(start, steps=10**9, most=10**6)
     return {key: state.cost.runtime_ps for key, state in states.items()}

@@ -1,4 +1,4 @@
-"""Small models with a few rules each, from which few graphs are reached."""
+"""Small models with a few rules each, from which few graphs can be reached."""
 
 from functools import cache
 
@@ -12,7 +12,7 @@ from rlflow.graph.onnx_reader import load_graph
 from rlflow.rules.language import load_rules
 from rlflow.rules.rule import RuleSet
 
-# name → (model, sizes of its weights, rules)
+# Name → (model, sizes of its weights, rules).
 TOYS = {
     "a clamp moves to where a convolution takes it in": (
         "(float[1,4,6,6] x) => (y) { a = Conv(x, w) b = MaxPool<kernel_shape=[2,2]>(a) y = Relu(b) }",
@@ -59,7 +59,7 @@ def toy(name: str) -> Task:
 
 
 def task(text: str, weights: dict, rules: RuleSet) -> Task:
-    """`weights`: name → sizes of a random one, or what it holds."""
+    """Return the task of a model. `weights`: name → sizes of a random weight, or the content of the weight."""
     typed = text.replace("=> (", "=> (float[] ").replace(", z)", ", float[] z)")
     model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 20]> toy {typed}')
     for value in model.graph.output:

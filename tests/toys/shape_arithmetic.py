@@ -1,4 +1,4 @@
-"""A model with symbolic sizes, one of which its nodes compute: what `rlflow.rules.locations` rewrites first."""
+"""A model with symbolic sizes and a node that computes a size, an input for `rlflow.rules.locations`."""
 
 MODEL = """<ir_version: 8, opset_import: ["": 17]>
 g (float[N,S,4] x) => (float[N,T,2] y) <int64 zero = {0}, int64[1] first = {0}, int64[2] rest = {-1, 2}> {

@@ -1,4 +1,4 @@
-"""Small rewriting systems, and what a model says of their episodes."""
+"""Small rewriting systems, and the comparison of a model's predictions with real episodes."""
 
 from typing import NamedTuple
 
@@ -28,7 +28,7 @@ def rule_set(text: str) -> RuleSet:
 def onnx_model(
     lines: str, inputs: dict[str, tuple], outputs: str, weights: dict[str, tuple] | None = None, **attributes
 ) -> onnx.ModelProto:
-    """lines: "y = Conv(x, w)", one operator each.
+    """Return the ONNX model of `lines` such as "y = Conv(x, w)", one operator each.
 
     weights: names and shapes of constants.  attributes: by the operator's first output.
     """
@@ -58,7 +58,7 @@ def random_episodes(task: Task, n: int, max_steps: int, seed: int = 0) -> list[E
 
 
 def played(task: Task, actions: list[tuple[int, int]]) -> Episode:
-    """The episode of these actions, NO-OP after them."""
+    """Return the episode of these actions, with NO-OP as its last action."""
     states = [task.initial]
     for action in actions:
         states.append(states[-1].apply(*action))
@@ -74,7 +74,8 @@ def real_env(task: Task, max_steps: int) -> GraphRewriteEnv:
 
 
 class Said(NamedTuple):
-    """Of every step of every stretch that lies within its episode: float64 or bool [k], counts int [k, N]."""
+    """The predictions and real values of all steps of all replays within an episode: float64 or bool [k], counts int
+    [k, N]."""
 
     rewards: np.ndarray
     real_rewards: np.ndarray
@@ -90,12 +91,12 @@ class Said(NamedTuple):
 
     @property
     def exact(self) -> float:
-        """The share of steps all of whose counts are right."""
+        """Return the share of steps for which all counts are right."""
         return (self.counts == self.real_counts).all(axis=1).mean()
 
 
 def said(model, episodes: list[Episode], horizon: int = 10**9) -> Said:
-    """Open loop from every step of every episode on."""
+    """Return the open-loop predictions from every step of every episode."""
     lengths = [len(episode) for episode in episodes]
     rows, starts = np.repeat(np.arange(len(episodes)), lengths), np.concatenate([np.arange(n) for n in lengths])
     horizon = min(horizon, max(lengths))

@@ -1,4 +1,4 @@
-"""The templates of docs/EXTENDING.md as modules, so that what stands there is what is tested."""
+"""The templates of docs/EXTENDING.md as modules, so that the tests run the published text."""
 
 import importlib
 import re
@@ -13,7 +13,7 @@ MODULES = {"word": ("template_word", WORD, "WordSpec"), "jobs": ("template_jobs"
 
 
 def register(folder: Path, monkeypatch) -> None:
-    """Writes both templates into the folder as modules, and registers them as tasks as long as the test lasts."""
+    """Write both templates to the folder as modules, and register them as tasks for the duration of the test."""
     monkeypatch.syspath_prepend(str(folder))
     for name, (module, text, spec) in MODULES.items():
         (folder / f"{module}.py").write_text(text)

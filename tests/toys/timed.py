@@ -1,4 +1,4 @@
-"""A cost that has to time each operator which it has not met, and has time for so many."""
+"""A cost model that must time each operator at its first occurrence, with a limit on the number of timings."""
 
 import math
 from dataclasses import replace
@@ -11,11 +11,11 @@ from tests.toys.tiny import tiny_task
 
 
 class TimedCost:
-    """Twice the analytic cost.
+    """A cost model with twice the analytic cost.
 
     Attributes:
-      timed: signatures of the operators that were asked about so far, in this order.
-      limit: of their number.
+      timed: signatures of the operators that were timed so far, in this order.
+      limit: largest number of timings.
     """
 
     reach, passes = 0, None
@@ -34,7 +34,7 @@ class TimedCost:
 
 
 class TimedAgain(AnalyticCost):
-    """The analytic cost, to which a timing that is taken again adds 10 µs an operator."""
+    """The analytic cost, to which each repeated timing adds 10 µs for every operator."""
 
     more = 0
 
@@ -47,5 +47,5 @@ class TimedAgain(AnalyticCost):
 
 
 def timed_task(name: str = "tiny_resnet18", limit: float = math.inf) -> Task:
-    """The tiny task, of which no operator is known yet."""
+    """Return the task of a tiny model with a cost model that has timed no operator yet."""
     return replace(tiny_task(name), cost=TimedCost(limit))

@@ -1,4 +1,4 @@
-"""Small tasks for the tests: a tiny zoo model, all rules, the analytic cost."""
+"""Small tasks for the tests: a tiny zoo model, all rules and the analytic cost."""
 
 from functools import cache
 from pathlib import Path
@@ -18,7 +18,7 @@ def tiny_task(name: str = "tiny_resnet18", max_locations: int = 200, rules: tupl
 
 
 def tiny_spec(folder: Path, name: str = "tiny_resnet18", **options) -> EnvSpec:
-    """The same task as a process gets it: the model in a file."""
+    """Return the specification of the same task for another process, with the model in a file."""
     path = folder / f"{name}.onnx"
     if not path.exists():
         save_model(load(name), path)

@@ -1,4 +1,4 @@
-"""A model as it is after further training: the same graph, with other weights."""
+"""A model with the same graph and other weights, as after further training."""
 
 import numpy as np
 import onnx

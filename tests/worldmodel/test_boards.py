@@ -1,4 +1,4 @@
-"""What TensorBoard shows: curves named alike, those that matter first, and a page that says what they mean."""
+"""Test the TensorBoard pages: tags are consistent, important curves come first, and a page explains every curve."""
 
 import re
 
@@ -14,7 +14,7 @@ from worldmodel.boards import BOARDS, StageWriter, draw, explain, read_curves, t
 
 @pytest.fixture
 def about(tmp_path):
-    """The page and the layout, read by TensorBoard's own reader."""
+    """Return the page and the layout as TensorBoard's own reader loads them."""
     explain(tmp_path)
     explain(tmp_path)  # a restart
     (folder,) = tmp_path.iterdir()
@@ -25,7 +25,7 @@ def about(tmp_path):
 
 
 def content(events: EventAccumulator, plugin: str) -> bytes:
-    """What the only summary of this plugin holds."""
+    """Return the content of the only summary of this plugin."""
     ((tag, _),) = events.PluginTagToContent(plugin).items()
     (event,) = events.Tensors(tag)
     return tensor_util.make_ndarray(event.tensor_proto).item()
@@ -40,7 +40,7 @@ def test_the_page_is_there_once_and_explains_every_curve(about):
     assert text.startswith("# Which curves to look at first\n")
     rows = [line for line in text.splitlines() if line.startswith("| `")]
     assert [row.split("`")[1] for row in rows] == first_tags()
-    assert all(row.count("|") == 4 for row in rows)  # none of the texts breaks the table
+    assert all(row.count("|") == 4 for row in rows)  # A text with a column separator would break the table.
     for stage, board in BOARDS.items():
         assert text.count(f"## {stage}\n\n{board.about}") == 1
         for name, meaning in board.diagnostics.items():
@@ -84,12 +84,12 @@ def test_reports_are_given_the_first_curves_of_trainings_alone(tmp_path):
     explain(tmp_path)
     draw(tmp_path / "eval-real-1", "eval", {"return": [(0, 0.0)]})
     draw(tmp_path / "ppo-1", "train-controller", {"return": [(9, 1.0)], "entropy": [(9, 2.0)]})
-    assert read_curves(tmp_path)["about"] == {}  # texts are no curves
+    assert read_curves(tmp_path)["about"] == {}  # The texts of the page are no curves.
     assert training_curves(tmp_path) == {"ppo-1": {"return (reward) by environment steps": [(9, 1.0)]}}
 
 
 def test_an_mdn_rnn_shows_its_losses(trained, shared_folder):
-    """The tags that `StageWriter` accepted in the training of the fixture."""
+    """The fixture's training shows the tags that `StageWriter` accepted."""
     seen = tags_of(shared_folder / "trained" / "tensorboard")
     parts = {"encoder/loss", "encoder/costs", "dynamics/z", "dynamics/xfer_mask", "dynamics/learning_rate"}
     assert seen >= {"2 world model/loss", *(f"diagnostics of train-wm/{part}" for part in parts)}

@@ -1,4 +1,4 @@
-"""Curves are read back from TensorBoard's events as they were written."""
+"""Test that curves are read back from TensorBoard's event files as they were written."""
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -50,7 +50,7 @@ def test_a_training_that_goes_on_replaces_the_steps_that_it_repeats_also_in_tens
 def test_curves_that_are_written_anew_replace_the_earlier_ones_with_their_first_point(tmp_path):
     write(tmp_path / "a", {k: {"x": 1.0} for k in range(3)})
     with EventWriter(tmp_path / "a", anew=True) as writer:
-        assert len(read_curves(tmp_path)["a"]["x"]) == 3  # nothing is lost before there is a new point
+        assert len(read_curves(tmp_path)["a"]["x"]) == 3  # Old points stay until a new point is written.
         writer.scalars(1, {"x": 2.0})
         writer.scalars(0, {"x": 3.0})
     assert read_curves(tmp_path) == {"a": {"x": [(0, 3.0), (1, 2.0)]}}

@@ -12,7 +12,7 @@ NOOP = np.array([toy.SPEC.n_rules, 0])
 
 
 def random_valid_actions(observation: dict, random: np.random.Generator) -> np.ndarray:
-    """One uniformly drawn valid (xfer_id, location) per dream."""
+    """Return one uniformly drawn valid (xfer_id, location) for each dream."""
     actions = []
     for counts in observation["counts"]:
         pairs = [(xfer_id, location) for xfer_id, count in enumerate(counts) for location in range(count)]
@@ -93,7 +93,8 @@ def test_action_masks_are_those_of_the_observation(start):
 
 
 def test_the_vector_dream_resets_as_gymnasiums_own_vector_environment_does(start):
-    """Side by side with SyncVectorEnv of single dreams, at temperature 0: same observations, ends and infos."""
+    """Compare with Gymnasium's SyncVectorEnv of single dreams at temperature 0: observations, ends and infos are
+    equal."""
     ours = DreamVectorEnv(*start, num_envs=3, max_steps=4, temperature=0.0)
     theirs = gymnasium.vector.SyncVectorEnv(
         [lambda: DreamEnv(*start, max_steps=4, temperature=0.0)] * 3, autoreset_mode=AutoresetMode.SAME_STEP
@@ -142,7 +143,7 @@ def test_every_dreamt_observation_is_in_the_space(start, temperature):
 
 
 class Uncertain:
-    """Its uncertainty of the first step is 0, of the second 1 and so on, in every row; each step's reward is 5."""
+    """A world model whose uncertainty is 0 in the first step, 1 in the second and so on; each step's reward is 5."""
 
     spec, latent, hidden = toy.SPEC, 1, 1
     match_classes, usual_rewards = toy.MATCH_CLASSES, toy.USUAL_REWARDS

@@ -23,7 +23,8 @@ def measured(model=None, **options) -> dict:
 
 @pytest.mark.nightly
 def test_a_trained_model_learns_the_toy(trained):
-    """Far better than the baselines on episodes that it never saw, open loop; and its training says so."""
+    """Open loop on held-out episodes, the trained model is far better than the baselines; its training results say so,
+    too."""
     model, results = trained
     result = fidelity(model, toy.episodes(60, seed=9), horizons=(1, 5), rank_steps=5)
     for horizon, entry in result["horizons"].items():
@@ -53,7 +54,7 @@ def test_an_exact_model_has_no_error_at_any_horizon():
 
 
 class PoorOnOne(Oracle):
-    """Predicts half of the rewards of the episodes that begin at one graph."""
+    """A model that predicts half of the rewards of the episodes that begin at one graph."""
 
     def __init__(self, key: str):
         super().__init__()
@@ -65,7 +66,8 @@ class PoorOnOne(Oracle):
 
 
 def test_a_model_on_which_predictions_are_poor_is_not_hidden_by_the_others():
-    assert fidelity_by_model(Oracle(), EPISODES, horizons=(1,), rank_steps=4) == {}  # one graph: no average hides it
+    # With one graph there is no average that could hide it.
+    assert fidelity_by_model(Oracle(), EPISODES, horizons=(1,), rank_steps=4) == {}
     odd = [replace(episode, costs=episode.costs + 1.0) for episode in EPISODES[::3]]
     result = fidelity_by_model(PoorOnOne(model_key(odd[0])), EPISODES + odd, horizons=(1,), rank_steps=4)
     assert list(result) == [model_key(EPISODES[0]), model_key(odd[0])]
@@ -78,7 +80,7 @@ def test_a_model_on_which_predictions_are_poor_is_not_hidden_by_the_others():
 
 
 class Asked(Oracle):
-    """Keeps what it was asked about: (row, start)."""
+    """A model that remembers the questions of its last replay, as (row, start)."""
 
     def replay(self, episodes, rows, starts, horizon):
         self.asked = set(zip(rows.tolist(), starts.tolist(), strict=True))
@@ -114,7 +116,7 @@ def test_a_horizon_that_no_episode_reaches_has_no_figures():
 
 
 def test_a_reward_that_is_ten_percent_off_is_ten_percent_off():
-    """The relative error of the sum, the MAE and the ranks of a model that takes every reward times 1.1."""
+    """A model that multiplies every reward by 1.1 has a relative error of 0.1, the MAE of 10 % and perfect ranks."""
     result, rewards = measured(Oracle(factor=1.1)), np.concatenate([e.rewards for e in EPISODES])
     for horizon in ("1", "3"):
         assert result["horizons"][horizon]["model"]["cumulative_reward_relative"] == pytest.approx(0.1)
@@ -130,19 +132,21 @@ def test_a_reward_that_is_ten_percent_off_is_ten_percent_off():
 
 
 def test_errors_are_of_the_step_at_the_horizon_and_uncertainty_of_all_before():
-    """A model that is wrong, and knows it, from its fourth step on: perfect at 3, wrong in every count at 5."""
+    """Test a model that is wrong and uncertain from its fourth step on: perfect at horizon 3, wrong in every count at
+    5."""
     result = measured(Oracle(wrong_after=3))["horizons"]
     assert result["3"]["model"]["counts_exact"] == 1 and result["3"]["uncertain"] == 0
     wrong = result["5"]
     assert wrong["model"]["counts_exact"] == wrong["model"]["counts_of_rules"] == 0
-    assert wrong["model"]["mask_recall"] == 1 and wrong["model"]["mask_precision"] < 1  # it shows every rule
+    # The wrong counts are all positive, so every rule is shown.
+    assert wrong["model"]["mask_recall"] == 1 and wrong["model"]["mask_precision"] < 1
     assert wrong["uncertain"] == pytest.approx(2 / 5)
     assert wrong["certain"]["starts"] == 0 and wrong["certain"]["counts_exact"] is None
     assert measured(Oracle(wrong_after=3), uncertainty_limit=1.0)["horizons"]["5"]["uncertain"] == 0
 
 
 def test_masks_are_judged_by_precision_recall_and_f1():
-    """Counts that are all 0 or all 1 too many have the precision and recall that a count by hand gives."""
+    """Predicted counts that are all too high have the precision and recall that are computed by hand."""
     shown = np.concatenate([e.counts[1:] for e in EPISODES])
     errors = measured(Oracle(wrong_after=0))["horizons"]["1"]["model"]
     precision = (shown > 0).mean()
@@ -161,7 +165,10 @@ def test_the_share_of_exact_rules_leaves_out_those_without_a_location():
 
 
 def test_the_baselines_are_what_they_say():
-    """The no-change error over one step is the mean |reward|; rule means are those of the training episodes."""
+    """The no-change error over one step is the mean
+    reward
+    ; the rule means come from the training episodes.
+    """
     rewards = np.concatenate([e.rewards for e in EPISODES])
     xfer_ids = np.concatenate([e.actions[:, 0] for e in EPISODES])
     for training in (None, toy.episodes(7, seed=1)):
@@ -178,7 +185,7 @@ def test_the_baselines_are_what_they_say():
 
 
 def test_the_end_by_no_op_is_known_to_every_model():
-    """The oracle predicts no end itself."""
+    """The oracle itself predicts no end, and still every end by NO-OP counts as predicted."""
     assert any(e.terminated.any() for e in EPISODES)
     assert measured()["horizons"]["1"]["model"]["termination_accuracy"] == 1
 
@@ -207,13 +214,13 @@ def test_ranks_agree_with_scipy_and_ties_are_ties():
     nearly = real + np.array([1e-7, -1e-7, 1e-7, 0])
     assert module._rank_correlation(real, nearly, np.arange(4), 0)[0] == pytest.approx(1)
     assert module._rank_correlation(real, np.ones(4), np.arange(4), 0) == (None, None)
-    assert module._concordance(real, real + [0.0, 0.01, 0, 0]) == 1  # of equal returns it does not matter
+    assert module._concordance(real, real + [0.0, 0.01, 0, 0]) == 1  # The order of equal returns does not matter.
     assert module._concordance(real, np.array([0.0, 2, 1, 3])) == 4 / 5
     assert module._concordance(real, np.ones(4)) == 1 / 2 and module._concordance(np.ones(4), real) is None
 
 
 def test_the_interval_knows_that_stretches_of_one_episode_overlap():
-    """Ten copies of each stretch are no ten times as much to know."""
+    """Ten copies of each stretch do not make the confidence interval narrower as ten times the data would."""
     random = np.random.default_rng(0)
     real = random.standard_normal(30)
     said = real + random.standard_normal(30)
@@ -250,7 +257,7 @@ def test_the_table_has_a_row_for_each_horizon_that_was_reached():
     sure, uncertain = measured(), measured(Oracle(wrong_after=3))
     assert len(fidelity_table(sure).splitlines()) == 2 + 2 * 3 * 3
     lines = fidelity_table(uncertain).splitlines()
-    assert len(lines) == 2 + 2 * (3 * 3 + 1)  # at 5 steps the model where certain has a row of its own
+    assert len(lines) == 2 + 2 * (3 * 3 + 1)  # At horizon 5 the model's certain predictions have a row of their own.
     assert len({line.count("|") for line in lines}) == 1
 
 

@@ -22,7 +22,8 @@ def test_awake_and_dreaming_wear_the_same_spaces(start):
 
 def test_the_latent_environment_passes_gymnasiums_checker(start):
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*different from the unwrapped version")  # it is a wrapper
+        # The environment is a wrapper, so this warning is expected.
+        warnings.filterwarnings("ignore", message=".*different from the unwrapped version")
         check_env(LatentEnv(toy.ToyEnv(), start[0]), skip_render_check=True)
 
 
@@ -35,7 +36,8 @@ def test_h_awake_is_the_h_that_the_model_was_trained_with(start):
         observation, seen, *_ = env.step(action)
         assert seen == reward
     steps = Steps(*map(tf.constant, pack_episodes([episode], model.encode(episode.graphs))))
-    moves = steps._replace(length=steps.length - int(episode.terminated[-1]))  # NO-OP ends: no observer follows it
+    # NO-OP ends the episode, so no observer follows it.
+    moves = steps._replace(length=steps.length - int(episode.terminated[-1]))
     h = model.dynamics.warm(moves).hidden[0]
     np.testing.assert_allclose(observation["h"], h, atol=1e-5)
 

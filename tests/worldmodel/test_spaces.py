@@ -33,7 +33,7 @@ def test_observations_fit_the_space(counts):
     space = spaces.observation_space(MODEL)
     seen = spaces.observation(np.zeros(2, np.float32), np.zeros(3, np.float32), counts, counts, 0)
     assert seen in space
-    seen["counts"][-1] = 0  # NO-OP is always there
+    seen["counts"][-1] = 0  # NO-OP is always valid.
     assert seen not in space
 
 
@@ -59,7 +59,8 @@ def test_spaces_of_other_match_classes_or_of_other_usual_rewards_are_others():
 
 
 def test_a_limit_leaves_the_first_locations_of_each_rule():
-    """Enumerated: the match classes of a rule's first locations, one after the other."""
+    """Compare with an enumeration that lists the match classes of each rule and keeps the first ones up to the
+    limit."""
     match_classes, rng = np.array([0, 0, 0, 1, 3, 3], np.int32), np.random.default_rng(0)
     for _ in range(200):
         counts, limits = rng.integers(0, 4, (2, 6)), rng.integers(0, 7, (2, 4))

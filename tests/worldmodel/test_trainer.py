@@ -1,4 +1,5 @@
-"""The training loop: a kill changes no result, and everything happens at the steps that the options name."""
+"""Test the training loop: a killed run ends with the same result, and logs and checkpoints come at the requested
+steps."""
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ TOTAL = 25
 
 
 class Counter:
-    """A training whose state is a step and a sum that depends on the order of all steps."""
+    """A training whose state is a step counter and a sum that depends on the order of all steps."""
 
     def __init__(self, jump: int = 1, diverges_at: int | None = None):
         self.step, self.sum, self.jump, self.diverges_at = 0, 0.0, jump, diverges_at
@@ -100,7 +101,7 @@ def test_a_divergence_names_step_and_metric_and_leaves_the_last_checkpoint(tmp_p
         run(tmp_path / "c.npz", Counter(diverges_at=10))
     restored = Counter()
     checkpoint(restored, tmp_path / "c.npz").read()
-    assert restored.step == 8  # the last multiple of `every` before it
+    assert restored.step == 8  # The last multiple of `every` before the divergence.
 
 
 def test_a_checkpoint_of_another_training_is_refused_by_the_key_that_differs(tmp_path):

@@ -15,10 +15,10 @@ from rlflow.zoo import ZOO, load
 from tests.suite import at_night, slow
 
 TINY = [name for name in ZOO if name.startswith("tiny_")]
-SMALL = [*TINY, "light_squeezenet", "light_shufflenet"]  # quick to load, of every family
+SMALL = [*TINY, "light_squeezenet", "light_shufflenet"]  # models of every family that load quickly
 
 IMAGE = [1, 3, 224, 224]
-LIGHT = {  # name: input, output, shape of the output
+LIGHT = {  # name → (input, output, shape of the output)
     "light_squeezenet": ("data_0", "softmaxout_1", [1, 1000, 1, 1]),
     "light_resnet50": ("gpu_0/data_0", "gpu_0/softmax_1", [1, 1000]),
     "light_inception_v1": ("data_0", "prob_1", [1, 1000]),
@@ -29,7 +29,7 @@ LIGHT = {  # name: input, output, shape of the output
     "light_bvlc_alexnet": ("data_0", "prob_1", [1, 1000]),
     "light_zfnet512": ("gpu_0/data_0", "gpu_0/softmax_1", [1, 1000]),
 }
-# Trained parameters as published with torchvision and Hugging Face (BERT with its pooler).
+# Numbers of trained parameters as published with torchvision and Hugging Face (BERT with its pooler).
 PARAMETERS = {
     "resnet18": 11_689_512,
     "resnet50": 25_557_032,
@@ -40,7 +40,7 @@ PARAMETERS = {
     "bert_base": 109_482_240,
     "vit_base": 86_567_656,
 }
-# Loading takes seconds, and for a moment three times the size of the weights, 1.8 GB for VGG-19.
+# Models that take seconds to load and, for a moment, three times the size of their weights (1.8 GB for VGG-19).
 HEAVY = {
     "light_vgg19", "light_bvlc_alexnet", "light_zfnet512", "bert_base", "vit_base", "light_resnet50",
     "light_inception_v1", "light_inception_v2", "light_densenet121", "resnet50", "inception_v3",
@@ -48,7 +48,10 @@ HEAVY = {
 
 
 def lighter(names) -> list:
-    """Return the names as parameters; the heavy models are for the night. In order, as pytest-xdist asks for."""
+    """Return the names as test parameters; heavy models run at night only.
+
+    The order is fixed, as pytest-xdist requires.
+    """
     return [name for name in names if name not in HEAVY] + slow(*(name for name in names if name in HEAVY))
 
 
@@ -67,7 +70,7 @@ def random_inputs(model, seed):
 
 
 def run(model, seed=0):
-    """The outputs in ONNX Runtime on random inputs, by name."""
+    """Return the outputs in ONNX Runtime on random inputs, by name."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
@@ -76,7 +79,10 @@ def run(model, seed=0):
 
 
 def parameter_count(model):
-    """Elements of the trained tensors: no constants (scalars, integers), no running statistics."""
+    """Return the number of elements of the trained tensors.
+
+    Constants (scalars, integers) and running statistics do not count.
+    """
     return sum(
         prod(t.dims)
         for t in model.graph.initializer
@@ -117,7 +123,7 @@ def test_light_logits_have_unit_scale(name):
 
 @pytest.mark.parametrize("name", lighter(LIGHT))
 def test_light_models_keep_their_interface_and_have_weights(name):
-    model = load(name)  # the loader ends with the checker
+    model = load(name)  # loading ends with the ONNX checker
     (x,), (y,) = model.graph.input, model.graph.output
     assert [(x.name, shape(x)), (y.name, shape(y))] == [(LIGHT[name][0], IMAGE), (LIGHT[name][1], LIGHT[name][2])]
     assert "ConstantOfShape" not in {node.op_type for node in model.graph.node}

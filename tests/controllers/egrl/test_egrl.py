@@ -1,4 +1,5 @@
-"""EGRL: theorems about its networks, its evolution and its gradients; that it learns and goes on after a kill."""
+"""Test EGRL: the equations of its networks, its evolution and its gradients, and that it learns and resumes after a
+kill."""
 
 from dataclasses import replace
 
@@ -56,7 +57,7 @@ def replace_slowest(policy: Policy, slowest: float) -> Policy:
 
 
 def test_attention_mixes_the_neighbours_by_their_softmax():
-    """The equations of a graph attention layer, written out for one operator and head after the other."""
+    """Compare with the equations of a graph attention layer, evaluated for one operator and one head at a time."""
     policy, seen, rng = Policy(19, 3, 8, 8, 1, 2, 0.8, 0.0), seen_graph(), np.random.default_rng(0)
     p = {name: part.numpy() for name, part in split(initial(policy.shapes, rng), policy.shapes).items()}
     x = rng.standard_normal((9, 8)).astype(np.float32)
@@ -72,7 +73,7 @@ def test_attention_mixes_the_neighbours_by_their_softmax():
 
 
 def test_values_are_those_of_the_mean_over_neighbours():
-    """The critic's equations, written out for one action after the other, with a dense matrix of neighbours."""
+    """Compare with the critic's equations, evaluated for one action at a time with a dense adjacency matrix."""
     critic, seen, rng = Critic(19, 3, 8), seen_graph(), np.random.default_rng(0)
     vector, actions = initial(critic.shapes, rng), rng.random((5, 9, 6)).astype(np.float32)
     p = {name: part.numpy() for name, part in split(vector, critic.shapes).items()}
@@ -96,7 +97,8 @@ def population(rng) -> Population:
 def test_elites_stay_and_children_are_made_of_parents_and_elites():
     rng = np.random.default_rng(0)
     before, fitness = population(rng), np.array([0.1, 0.9, 0.2, 0.3, 0.8, 0.05, 0.4])
-    config = replace(TINY, population=7, mutation=0.0, crossover=1.0, elites=2)  # elites: network 1, chromosome 0
+    # The elites are network 1 and chromosome 0.
+    config = replace(TINY, population=7, mutation=0.0, crossover=1.0, elites=2)
     logits = rng.normal(size=(4, *SHAPE)).astype(np.float32)
     for seed in range(20):
         after = next_population(before, fitness, logits, None, config, np.random.default_rng(seed))
@@ -105,7 +107,8 @@ def test_elites_stay_and_children_are_made_of_parents_and_elites():
         assert np.array_equal(after.temperatures[0], before.temperatures[0])
         for child in after.networks:
             tails = [(child != parent)[::-1] for parent in before.networks]
-            kept = max(int(tail.argmax()) if tail.any() else 30 for tail in tails)  # the tail of a parent
+            # A child has the tail of another parent.
+            kept = max(int(tail.argmax()) if tail.any() else 30 for tail in tails)
             assert kept > 0 and np.array_equal(child[: 30 - kept], before.networks[1][: 30 - kept])
 
 

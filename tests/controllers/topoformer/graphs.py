@@ -1,4 +1,4 @@
-"""Layered graphs as instances, and the same with other numbers."""
+"""Helpers: layered graphs as instances, and the same instances with renumbered nodes."""
 
 import numpy as np
 
@@ -17,7 +17,7 @@ def instance(n: int, seed: int) -> Orders:
 
 
 def renumbered(one: Orders, order: np.ndarray) -> Orders:
-    """Node k is what node order[k] was."""
+    """Return the instance in which node k is the former node order[k]."""
     problem, number = one.problem, np.argsort(order)
     edges = [(number[a], number[b]) for a, b in problem.edges.tolist()]
     other = Problem.of_nodes(problem.size[order], problem.work[order], edges)

@@ -1,4 +1,4 @@
-"""Orders and their probabilities, on graphs so small that all orders can be written out."""
+"""Test orders and their probabilities on graphs that are small enough to enumerate all orders."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What the network sees: relations as the words say them, whatever the numbers of nodes and the graphs beside."""
+"""Test the observation: the relations follow their definitions and do not depend on node numbers or other graphs."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from tests.controllers.topoformer.graphs import instance, renumbered
 
 
 def ways(edges: np.ndarray) -> np.ndarray:
-    """int [n, n]: the most edges of a way from one node to another; 0 where there is none."""
+    """Return the length of the longest path from one node to another in edges, int [n, n]; 0 without a path."""
     longest, power = np.zeros(edges.shape, int), edges.astype(int)
     for length in range(1, len(edges)):
         longest[power > 0] = length
@@ -23,7 +23,7 @@ def test_relations_are_what_the_ways_between_two_nodes_say(seed):
     edges, longest = graph.edges[0], ways(graph.edges[0])
     expected = np.full(edges.shape, seen.INCOMPARABLE)
     for back, (after, linked) in enumerate([(longest.T, edges.T), (longest, edges)]):
-        expected[after == 1] = seen.EDGE + 3 * back  # another way would be longer
+        expected[after == 1] = seen.EDGE + 3 * back  # Another path would be longer.
         expected[(after > 1) & linked] = seen.SHORT_CUT + 3 * back
         expected[(after > 1) & ~linked] = seen.FAR + 3 * back
     np.fill_diagonal(expected, seen.ITSELF)

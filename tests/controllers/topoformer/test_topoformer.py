@@ -1,4 +1,5 @@
-"""The controller: theorems about its network; that it learns, goes on after a kill, and begins where another ended."""
+"""Test the controller: properties of its network, and that it learns, resumes after a kill and starts from another
+training."""
 
 from dataclasses import replace
 
@@ -63,8 +64,8 @@ def test_units_do_not_matter():
 
 @pytest.mark.parametrize("baseline", slow("mean", "greedy"))
 def test_it_learns(tmp_path, baseline):
-    """On graphs that it has never seen it needs less than it did untrained. So short a training may come to nothing,
-    and which does depends on how a processor rounds; one of three comes to something."""
+    """Training lowers the costs of unseen graphs. Training is so short that it can fail, depending on how a processor
+    rounds, so one success in three seeds is enough."""
     fresh = Batch([instance(16, 1000 + seed) for seed in range(600)])
     for seed in range(3):
         controller = new(replace(TINY, epochs=4, baseline=baseline))
@@ -79,7 +80,8 @@ def test_it_learns(tmp_path, baseline):
 
 
 def test_sizes_take_turns_from_batch_to_batch_and_epoch_to_epoch(monkeypatch):
-    """Also such as stand behind the first batch; an epoch's are the same whoever begins with it."""
+    """Batches take the sizes in turn, also beyond the first batch. The sizes of an epoch do not depend on where
+    training starts."""
     config, one, sizes = replace(TINY, nodes=(8, 10, 12), batch=2, steps=2, evaluation_graphs=4), instance(12, 0), []
     draw = type(one).random_instance
 
@@ -127,7 +129,7 @@ FEW_STEPS = replace(TINY, epochs=1, steps=3, evaluation_graphs=10)
 
 @pytest.fixture(scope="module")
 def first(tmp_path_factory):
-    """Return (a controller that learnt for a few steps, its folder); nobody writes there."""
+    """Return (a controller that learnt for a few steps, its folder); tests do not write to the folder."""
     controller, folder = new(FEW_STEPS, seed=1), tmp_path_factory.mktemp("first")
     with eager():
         controller.train(instance(12, 0), 1, folder)

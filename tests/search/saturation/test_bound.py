@@ -1,4 +1,4 @@
-"""The bound holds for every graph that the real engine reaches, and is reached where the e-graph is saturated."""
+"""Test the lower bound: no graph that the engine reaches costs less, and a saturated e-graph attains the bound."""
 
 from dataclasses import replace
 
@@ -25,7 +25,8 @@ from tests.toys.tiny import tiny_task
 
 @pytest.mark.parametrize("name", TOYS)
 def test_a_saturated_bound_is_the_cheapest_graph_that_the_engine_reaches(name):
-    result, _ = reachable(toy(name).initial, 8)  # all, but for one of the toys, which has no end
+    # These are all reachable graphs, except for one toy with infinitely many.
+    result, _ = reachable(toy(name).initial, 8)
     assert len(result) > 2
     bound = lower_bound(toy(name), 30, max_iterations=20)
     assert bound.saturated and bound.stop == "saturated"
@@ -100,7 +101,8 @@ def test_a_rule_that_asks_for_readers_has_no_bound():
 
 @pytest.mark.parametrize("name", slow("tiny_squeezenet1_1", "tiny_bert_base", "tiny_resnet50"))
 def test_no_walk_of_the_engine_ends_below_the_bound(name):
-    """As many random rewrites as iterations, from the model and from the result of a search."""
+    """Check walks of as many random rewrites as saturation iterations, from the model and from the result of a
+    search."""
     start = tiny_task(name).initial
     result = greedy(start, 500).state
     iterations = 2

@@ -1,4 +1,4 @@
-"""Hash-consing, congruence, and matching through classes."""
+"""Test the e-graph: hash-consing, congruence and matching of patterns through e-classes."""
 
 from dataclasses import replace
 
@@ -31,7 +31,7 @@ def saturate(egraph: EGraph, made) -> str:
 
 
 def made_by(egraph: EGraph, op: str) -> list[int]:
-    """The classes that operators of a kind give."""
+    """Return the e-classes that operators of one type give."""
     return sorted({c for node in egraph.nodes.values() if node.op == op for c in node.outputs})
 
 
@@ -45,7 +45,7 @@ def test_if_inputs_become_equal_so_do_results_all_the_way_up():
     assert len(egraph.nodes) == 6 and len(set(egraph.outputs)) == 2
     egraph.unite(*made_by(egraph, "Neg"), *made_by(egraph, "Abs"))
     egraph.rebuild()
-    assert len(egraph.nodes) == 4  # Neg and Abs of one class, one Relu, one Exp
+    assert len(egraph.nodes) == 4  # Neg and Abs of one class, one Relu and one Exp.
     assert len(set(egraph.outputs)) == 1
     for node in egraph.nodes.values():
         assert all(egraph.find(c) == c and node.id in egraph.consumers[c] for c in node.inputs)
@@ -80,7 +80,7 @@ def test_the_result_of_a_search_is_united_with_what_it_replaces():
     before = len(egraph.nodes)
     (match,) = (match for matches in start.table.locations for match in matches)
     egraph.put(start.follow(match).graph)
-    assert len(egraph.makers[egraph.outputs[0]]) == 2  # a Relu of a pool, a pool of a Relu
+    assert len(egraph.makers[egraph.outputs[0]]) == 2  # A Relu of a pool, and a pool of a Relu.
     assert len(egraph.nodes) == before + 2
 
 
@@ -96,10 +96,10 @@ def test_a_tensor_inside_is_the_same_in_the_result_of_a_search():
 
 @pytest.mark.parametrize("name", ["tiny_resnet18", "tiny_squeezenet1_1", *slow("tiny_bert_base", "tiny_inception_v3")])
 def test_the_matches_of_a_single_graph_are_its_own(name):
-    """In an e-graph without any equality there is nothing to choose."""
+    """An e-graph without equalities has exactly the matches of its graph."""
     made = tiny_task(name)
     egraph = EGraph(made.graph)
-    assert len(egraph.nodes) == len(made.graph.nodes)  # no two operators are equal
+    assert len(egraph.nodes) == len(made.graph.nodes)  # The graph has no two equal operators.
     class_of = {t: egraph.find(c) for t, c in egraph._class_of.items() if t != ABSENT} | {ABSENT: ABSENT}
     count = 0
     for rule in made.rules:
@@ -117,7 +117,7 @@ def test_the_matches_of_a_single_graph_are_its_own(name):
 
 
 def renamed(rule, bindings: dict, class_of: dict) -> dict:
-    """The bindings with classes for tensors."""
+    """Return the bindings with e-classes instead of tensors."""
     return {
         name: value if name not in rule.tensor_names
         else tuple(class_of[t] for t in value) if isinstance(value, Segment) else class_of[value]
@@ -126,7 +126,7 @@ def renamed(rule, bindings: dict, class_of: dict) -> dict:
 
 
 def test_two_operators_of_a_pattern_may_be_one():
-    """Two equal operators of a graph are one of the e-graph."""
+    """Two equal operators of a graph are one operator of the e-graph."""
     rule = "merge: why\n  Add(Relu(x), Relu(y)) => Relu(Add(x, y))"
     egraph, made = egraph_of("(float[8] x) => (y) { a = Relu(x) b = Relu(x) y = Add(a, b) }", rule)
     saturate(egraph, made)
@@ -134,7 +134,7 @@ def test_two_operators_of_a_pattern_may_be_one():
 
 
 def test_a_root_that_is_new_meets_one_that_is_not():
-    """The first root of `pair` is there from the beginning, far from where the second comes up."""
+    """The first root of `pair` exists from the beginning, in another place than the second, which appears later."""
     pair = "pair: why\n  y1 = Exp(Neg(x))\n  y2 = Relu(x)\n    => y1 = Tanh(x)\n       y2 = Sqrt(x)"
     rules = f"new: why\n  Abs(x) => Relu(x)\n\n{pair}"
     egraph, made = egraph_of("(float[8] x) => (y, z) { a = Neg(x) y = Exp(a) z = Abs(x) }", rules)

@@ -1,4 +1,4 @@
-"""The integer program against brute force, on random systems with shared classes, circles and several outputs."""
+"""Test the integer program against brute force on random systems with shared classes, cycles and several outputs."""
 
 import itertools
 import random
@@ -11,7 +11,8 @@ from tests.suite import at_night, each_of
 
 
 def random_options(seed: int, classes: int, count: int) -> list[Option]:
-    """Class 0 is wanted; the highest ones are easily founded; needs go anywhere, so that there are circles."""
+    """Return random options for the wanted class 0. The two highest classes need nothing; all other needs are random,
+    so that there are cycles."""
     draw = random.Random(seed)
     result = [Option(draw.randint(0, 30), (classes - 1 - k,), (), k) for k in range(2)]
     for node in range(2, count):
@@ -31,7 +32,7 @@ def founded(options) -> set[int]:
 
 
 def brute_force(options: list[Option], wanted: set[int]) -> int:
-    """The cost of the cheapest founded subset that makes what is wanted."""
+    """Return the cost of the cheapest founded subset of the options that makes the wanted classes."""
     best = None
     for size in range(len(options) + 1):
         for subset in itertools.combinations(options, size):
@@ -60,14 +61,14 @@ def test_the_cheapest_choice_is_chosen_and_is_the_bound(system):
 
 
 def test_circles_would_be_cheaper_in_some_of_these_systems():
-    """What the test above rests upon."""
+    """Check that some of the systems are cheaper with cycles; otherwise the test above would show nothing."""
     systems = [random_options(seed, 7, 13) for seed, wanted in SYSTEMS if wanted == (0,)]
     assert len(systems) > 20
     assert sum(cheapest_with_circles(options) < brute_force(options, {0}) for options in systems) > 2
 
 
 def cheapest_with_circles(options: list[Option]) -> int:
-    """The cost of the cheapest subset in which every need is made, be it in a circle."""
+    """Return the cost of the cheapest subset in which every need is made, cycles included."""
     costs = []
     for size in range(1, len(options) + 1):
         for subset in itertools.combinations(options, size):
@@ -79,7 +80,8 @@ def cheapest_with_circles(options: list[Option]) -> int:
 
 @pytest.mark.parametrize("seed", [seed for seed, wanted in SYSTEMS if wanted == (0,)][:: at_night(1, 3)])
 def test_what_is_known_only_narrows_the_search(seed):
-    """Whether the cost that is known is the best one or a high one, the bound is the same; and never above it."""
+    """The bound does not depend on whether the known cost is the best or a high one, and it never exceeds the known
+    cost."""
     options = random_options(seed, 7, 13)
     cheapest, _ = extract(options, [0], 10_000, 20)
     bound, choice = extract(options, [0], cheapest, 20)
@@ -88,7 +90,8 @@ def test_what_is_known_only_narrows_the_search(seed):
 
 
 def test_equal_components_are_solved_once(monkeypatch):
-    """A chain of equal blocks: class 3k from class 3k + 3, through either of two pairs that share an inner class."""
+    """Solve a chain of equal blocks: class 3k is made from class 3k + 3 by either of two pairs that share an inner
+    class."""
     options = [Option(5, (30,), (), 0)]
     for k in range(10):
         a, b = 3 * k, 3 * k + 3

@@ -1,4 +1,4 @@
-"""The yardstick: what the e-graph and the integer program find, on expressions whose best form is known."""
+"""Test the optimality certificate: the e-graph and the integer program, on expressions whose best form is known."""
 
 import pytest
 
@@ -22,7 +22,7 @@ def test_rules_are_written_in_both_directions():
 
     assert has("(add_ a b)", "(add_ b a)")
     assert has("(div_ a (mul_ b c))", "(div_ (div_ a b) c)") and has("(div_ (div_ a b) c)", "(div_ a (mul_ b c))")
-    assert not any("(= e (Num" in line for line in lines)  # 0 * a → 0 has no reverse
+    assert not any("(= e (Num" in line for line in lines)  # The rule 0 * a → 0 has no reverse.
 
 
 def test_lets_are_inlined():
@@ -34,7 +34,7 @@ def test_lets_are_inlined():
     ("(add (mul x y) (mul x x))", 3.0),  # x · (y + x)
     ("(add (mul x y) (mul y x))", 3.0),  # x · (y + y)
     ("(let (a (div 1.0 x)) (div a (add 1.0 a)))", 3.0),  # 1 / (1 + x)
-    ("(mul (exp x) (add y (exp x)))", 7.1),  # one exp, bound by a let
+    ("(mul (exp x) (add y (exp x)))", 7.1),  # One exp, bound by a let.
     ("(sub (log x) (log x))", 0.0),
 ])  # fmt: skip
 def test_the_best_form_is_found_and_proved(text, cost):
@@ -62,7 +62,8 @@ def test_no_expression_that_single_rewrites_reach_within_the_limit_is_cheaper(te
 
 
 def with_sharing(flat) -> int:
-    """The least cost of an expression without `let`s if equal subexpressions share one, a lower bound at most."""
+    """Return the cost of an expression without `let`s if equal subexpressions are shared for free, which is a lower
+    bound."""
     return sum(cost_of(node) - sum(map(cost_of, node.args)) for node in set(flat.nodes()))
 
 

@@ -1,4 +1,4 @@
-"""The command `expr`: what it writes, what it checks, and what it refuses."""
+"""Test the command `expr`: its output file, its checks and its refusals."""
 
 import pytest
 

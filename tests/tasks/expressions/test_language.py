@@ -1,4 +1,4 @@
-"""The language: parse, types, print, equality up to renaming, cost, values and C."""
+"""Test the language: parser, types, printing, equality up to renaming, cost, values and C code."""
 
 import pickle
 
@@ -44,7 +44,7 @@ def test_equality_is_up_to_the_names_of_bound_variables(one, other, equal):
 
 @each_of(range(40))
 def test_random_expressions_print_and_parse(seed):
-    """Checks the expressions with free variables of the parser's types; all of them survive pickling."""
+    """Expressions print and parse if the parser knows their free variables; all expressions can be pickled."""
     generator = Generator(seed)
     drawn = generator.draw(generator.pick(KINDS), 4)
     names = {node.value.name for node in drawn.nodes() if node.op == "external"}
@@ -62,7 +62,7 @@ def test_programs_are_chains_of_the_functions_that_they_need():
     assert axpy.type == ("Lam", ("Tuple", FLOAT, vec(FLOAT), vec(FLOAT)), vec(FLOAT))
     again = parse_programs(program_text(programs["axpy"]))
     assert list(again) == ["scal", "axpy"] and again["axpy"].expr == axpy
-    # two lets of functions; scal: lets of 2 parameters, 2 + 1 + 16 · (2 + 1); the call costs scal + 2
+    # Two lets of functions. scal: lets of 2 parameters, 2 + 1 + 16 · (2 + 1). The call costs scal + 2.
     scal = 0.2 + 2 + 1 + 16 * 3
     inner = 1 + 1 + 1 + (2 + 0.2 + scal)
     assert cost_of(axpy) == round(10_000 * (0.2 + 0.3 + 2 + 1 + 16 * inner))

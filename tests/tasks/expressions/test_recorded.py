@@ -1,4 +1,4 @@
-"""The recorded programs and sequences: everything replays to its recorded cost, and stays the same function."""
+"""Test the recorded programs and sequences: each replays to its recorded cost and still computes the same function."""
 
 from collections import Counter
 
@@ -15,7 +15,7 @@ SEQUENCES = recorded_sequences("sequences") + recorded_sequences("chains")
 
 
 def replayed(one):
-    """(state at the end, costs of all states) of a recorded sequence."""
+    """Return (last state, costs of all states) of a recorded sequence."""
     task = ExpressionTask(recorded_program(one.model), rules_of(one.rules), 10_000)
     state, costs = task.initial, [task.initial.objective]
     for rule, index in one.steps:
@@ -56,7 +56,7 @@ def test_all_sequences_replay_to_their_recorded_costs():
 
 
 def test_gemm_crosses_its_valley():
-    """Facts of the repository: 31,904.4 → 30,501.7 in 108 steps over a peak of 7,512,201.7."""
+    """The recorded path falls from 31,904.4 to 30,501.7 in 108 steps and crosses a peak of 7,512,201.7."""
     known = [one for one in SEQUENCES if one.model == "blas_test/gemm" and one.rules == "ml-no-bind"]
     best = min(known, key=lambda one: one.after)
     costs = replayed(best)[1]

@@ -1,4 +1,4 @@
-"""Every rewrite rule keeps the type, the free variables and the value of an expression."""
+"""Test that every rewrite rule preserves the type, the free variables and the value of an expression."""
 
 from collections import Counter
 
@@ -26,7 +26,7 @@ def values(expr: Expr, seeds: int = 3):
 
 
 def check_equal(before: Expr, after: Expr, what: str) -> bool:
-    """Checks a rewrite, and returns whether the values could be compared."""
+    """Check a rewrite, and return whether the values could be compared."""
     assert after.type == before.type, what
     assert not after.free & ~before.free, f"{what}: a variable left its binder"
     externals = [{node.value.name for node in one.nodes() if node.op == "external"} for one in (before, after)]
@@ -49,9 +49,9 @@ def test_the_sets_have_the_sizes_of_the_paper():
 
 
 def instance(rule, generator: Generator) -> Expr | None:
-    """A random expression that the left side of a rule matches, or None if the drawn types do not fit."""
+    """Return a random expression that the left side of a rule matches, or None if the drawn types do not fit."""
     kinds = {"Real": [FLOAT, FLOAT, vec(FLOAT)], "Any": KINDS, FLOAT: [FLOAT], INTEGER: [INTEGER], BOOL: [BOOL]}
-    common = INTEGER if rule.name == "let_recover" else generator.pick(KINDS)  # `build` makes variables of this type
+    common = INTEGER if rule.name == "let_recover" else generator.pick(KINDS)  # `build` makes variables of this type.
     found = {}
     for name, condition in rule.arguments.items():
         is_common = common in kinds[condition] and (len(rule.arguments) == 1 or generator.rng.random() < 0.8)
@@ -78,7 +78,7 @@ def test_a_pattern_rule_holds_on_random_expressions(name):
 
 
 def test_every_rewrite_of_random_expressions_holds():
-    """Also of the native rules, whose conditions depend on the expression around them."""
+    """Check random expressions also with the native rules, whose conditions depend on the context of the redex."""
     tried = Counter()
     for seed in range(60):
         generator = Generator(seed)
@@ -117,16 +117,16 @@ def test_native_rules(rule, before, after):
 
 
 @pytest.mark.parametrize("rule, expression", [
-    ("lift_bind", "(sumbuild 3 (lam (i : Integer) (let (t (to_float i)) (mul t t))))"),  # t mentions i
-    ("lift_bind", "(if p (let (t (index 9 u)) (mul t t)) x)"),  # the if may guard the index
+    ("lift_bind", "(sumbuild 3 (lam (i : Integer) (let (t (to_float i)) (mul t t))))"),  # t mentions i.
+    ("lift_bind", "(if p (let (t (index 9 u)) (mul t t)) x)"),  # The `if` may guard the index.
     ("cse_bind", "(let (a (add x y)) (let (b (add a y)) (mul a b)))"),
     ("sumbuild_invariant", "(sumbuild 3 (lam (i : Integer) (to_float i)))"),
     ("sumbuild_of_build", "(sumbuild 3 (lam (i : Integer) (build i (lam (j : Integer) x))))"),
     ("delete_let", "(let (t x) (mul t y))"),
     ("div_by_self", "(div 0.0 0.0)"),
     ("cprop_div", "(div 1.0 0.0)"),
-    ("mul_zero", "(mul 0.0 u)"),  # a number in the place of a vector
-    ("assoc_mul_div", "(mul (div i j) k)"),  # integers divide by rounding down
+    ("mul_zero", "(mul 0.0 u)"),  # A number would stand where a vector was.
+    ("assoc_mul_div", "(mul (div i j) k)"),  # The division of integers rounds down.
 ])  # fmt: skip
 def test_rules_do_not_match_where_they_are_wrong(rule, expression):
     state = state_of(parse_expression(expression).expr)
@@ -134,7 +134,7 @@ def test_rules_do_not_match_where_they_are_wrong(rule, expression):
 
 
 def test_substitution_avoids_capture():
-    """A value that mentions i goes below a binder that the file also calls i."""
+    """Move a value that mentions i below a binder that the file also calls i: the binder is renamed."""
     text = "(build 3 (lam (i : Integer) (let (t (to_float i)) (sumbuild 2 (lam (i : Integer) (mul t (to_float i)))))))"
     state = state_of(parse_expression(text).expr)
     inlined = [state.follow(match).expr for match in state.matches if ML[match.xfer_id] == "inline_let"]

@@ -1,4 +1,4 @@
-"""The task expressions goes through all stages by the commands of every task."""
+"""Test the task `expressions` in all stages, by the commands that every task has."""
 
 import pytest
 

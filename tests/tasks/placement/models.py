@@ -1,4 +1,4 @@
-"""A workload and a device that are small enough to count by hand."""
+"""Helpers: a workload and a device that are small enough to compute by hand."""
 
 from pathlib import Path
 
@@ -12,7 +12,8 @@ TINY_DEVICE = Path(__file__).with_name("tiny.yaml")
 
 
 def device(sram: int = 100, staging: int = 0, flash: bool = False) -> Device:
-    """SRAM with 1 fs a byte, DRAM with 10, perhaps a flash of 60 bytes with 5 between; 10¹⁵ operations a second."""
+    """Return a device with SRAM at 1 fs a byte, DRAM at 10 and, if asked for, a flash of 60 bytes at 5; 10¹⁵ operations
+    a second."""
     memories = [Memory("SRAM", sram, 1, False), Memory("DRAM", 10**6, 10, False)]
     if flash:
         memories.insert(1, Memory("flash", 60, 5, True))
@@ -20,7 +21,8 @@ def device(sram: int = 100, staging: int = 0, flash: bool = False) -> Device:
 
 
 def chain(weights, outputs, flops, reads=None, given=10) -> Workload:
-    """Operators 0, 1, … with these sizes; `reads` are (source, reader) pairs, by default each reads the one before."""
+    """Return operators 0, 1, … of these sizes; `reads` are (source, reader) pairs, by default from each operator to the
+    next."""
     n = len(weights)
     pairs = sorted(reads or [(k, k + 1) for k in range(n - 1)], key=lambda pair: (pair[1], pair[0]))
     last = np.arange(n)

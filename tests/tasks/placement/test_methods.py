@@ -1,4 +1,4 @@
-"""The integer program and the searches against the enumeration of all maps."""
+"""Test the integer program and the searches against an enumeration of all maps."""
 
 import itertools
 
@@ -27,7 +27,7 @@ def test_the_program_finds_the_optimum_of_additive(seed):
 
 
 def test_weights_alone_respect_the_capacities():
-    """Without activations there is no section: 70 + 60 bytes do not fit into 100, and 70 in SRAM save most."""
+    """Without activations only capacities matter: 70 + 60 bytes exceed 100, and 70 bytes in SRAM save most."""
     problem = instance(chain([70, 60], [0, 0], [1, 1]))
     solved = solve(problem.problem, 30)
     assert solved.weights.tolist() == [0, 1] and 699 <= solved.bound <= 100 + 600

@@ -1,4 +1,4 @@
-"""The search for addresses against enumeration, and on instances whose lowest height is known."""
+"""Test the search for addresses against an enumeration, and on instances whose lowest height is known."""
 
 import itertools
 
@@ -15,7 +15,8 @@ def random_buffers(n: int, seed: int, steps: int = 8, most: int = 9) -> tuple[np
 
 
 def lowest_height(lower, upper, sizes) -> int:
-    """The lowest height of all orders in which each buffer gets the lowest address above those that it meets."""
+    """Return the lowest height over all orders in which each buffer gets the lowest address above its overlapping
+    predecessors."""
     best = int(sizes.sum())
     for order in itertools.permutations(range(len(sizes))):
         offsets = {}
@@ -33,7 +34,7 @@ def is_packed(lower, upper, sizes, offsets, capacity) -> bool:
 
 
 def cut_rectangle(pieces: int, seed: int, steps: int = 60, height: int = 1000):
-    """Cut the rectangle of all steps and addresses into pieces: buffers that fill each section."""
+    """Return buffers that fill each section: random pieces of the rectangle of all steps and addresses."""
     rng, parts = np.random.default_rng(seed), [(0, steps, 0, height)]
     while len(parts) < pieces:
         first, end, low, top = parts.pop(int(rng.integers(len(parts))))
@@ -51,7 +52,7 @@ def cut_rectangle(pieces: int, seed: int, steps: int = 60, height: int = 1000):
 
 @pytest.mark.parametrize("seed", range(30))
 def test_the_search_is_complete(seed):
-    """It packs at the lowest height of all orders, and proves that no lower height is possible."""
+    """The search packs at the lowest height of all orders and proves that no lower height is possible."""
     buffers = random_buffers(5, seed)
     height = lowest_height(*buffers)
     offsets = pack(*buffers, height)
@@ -68,7 +69,8 @@ def test_packed_buffers_never_overlap(seed):
 
 @pytest.mark.parametrize("pieces, seed", [*((14, seed) for seed in range(6)), (40, 17), (60, 14), (60, 18)])
 def test_a_cut_rectangle_is_put_together_again(pieces, seed):
-    """Every section is full, so the bound is the height and no address may be lost. The last three need a search."""
+    """Every section is full, so the bound equals the height and no address may stay unused. The last three cases need a
+    search."""
     buffers = cut_rectangle(pieces, seed)
     assert pieces == 14 or pack(*buffers, 1000, nodes=pieces) is None
     assert section_bound(*buffers) == 1000
@@ -84,7 +86,7 @@ def test_the_example_of_minimalloc():
 
 
 def test_a_bound_that_no_packing_reaches():
-    """Every section has at most 4 units, but seven buffers need 5."""
+    """Every section has at most 4 units, but the seven buffers need 5."""
     buffers = np.array([[0, 3, 2], [4, 6, 2], [3, 5, 1], [5, 6, 2], [2, 5, 1], [0, 1, 2], [2, 4, 1]]).T
     stacked = np.cumsum(buffers[2]) - buffers[2]
     assert section_bound(*buffers) == 4 and pack(*buffers, 4) is None

@@ -1,4 +1,4 @@
-"""The workload of models, devices, and the commands on them."""
+"""Test the workload of a model, the devices, and the commands of the task."""
 
 import csv
 
@@ -19,7 +19,8 @@ from tests.tasks.placement.models import TINY_DEVICE
 
 
 def convolutions() -> onnx.ModelProto:
-    """conv1 + BatchNormalization + Relu, then conv2 + Add of the first result, then MaxPool, in 2 × 8 × 6 images."""
+    """Return conv1 + BatchNormalization + Relu, then conv2 + Add of the first result, then MaxPool, on 2 × 8 × 6
+    images."""
     text = """
     <ir_version: 8, opset_import: ["" : 17]>
     agraph (float[1, 2, 8, 6] x) => (float[1, 4, 4, 3] y) {
@@ -42,9 +43,10 @@ def test_a_convolution_absorbs_what_follows_and_features_are_those_of_table_1():
     graph, (sizes, *_) = load_at(convolutions())
     workload = workload_of(graph.at(sizes), 2)
     assert workload.n == 3 and workload.edges.tolist() == [[0, 1], [1, 2]]
-    assert workload.weights.tolist() == [2 * (72 + 4), 2 * 8, 0]  # a node has its `s` once
+    # A node counts `s` once, although it reads it four times.
+    assert workload.weights.tolist() == [2 * (72 + 4), 2 * 8, 0]
     assert workload.outputs.tolist() == [2 * 192, 2 * 192, 2 * 48] and workload.given.tolist() == [2 * 96, 0, 0]
-    assert workload.reads.tolist() == [2 * 2 * 192, 2 * 192]  # conv2 reads the result as input and as summand
+    assert workload.reads.tolist() == [2 * 2 * 192, 2 * 192]  # conv2 reads the result as input and as summand.
     assert workload.last.tolist() == [1, 2, 2]
     first = dict(zip(FEATURES, workload.features[0].tolist(), strict=True))
     logs = {name: round(np.expm1(value)) for name, value in first.items()}
@@ -54,7 +56,7 @@ def test_a_convolution_absorbs_what_follows_and_features_are_those_of_table_1():
 
 
 def test_resnet_50_has_the_operators_of_the_paper():
-    """53 convolutions, two pools, Flatten and Gemm: the paper counts 57."""
+    """A ResNet-50 has 53 convolutions, two pools, Flatten and Gemm: 57 operators, as the paper counts."""
     small = load("tiny_resnet50")
     kinds = [node.op_type for node in small.graph.node]
     assert instance_of(small, "nnp-i", "additive").workload.n == kinds.count("Conv") + 4

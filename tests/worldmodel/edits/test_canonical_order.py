@@ -1,4 +1,4 @@
-"""Symmetric matches, of rules with two alike roots: one location, named as the environment names it."""
+"""Test the order of locations in `edits`: a symmetric match is one location, with the environment's location index."""
 
 from itertools import count, islice
 
@@ -29,7 +29,7 @@ def grounded(state) -> tuple[DreamStates, EpisodeFollower]:
 
 @pytest.mark.parametrize("seed", range(at_night(10, 3)))
 def test_the_order_of_nodes_is_the_graphs(seed):
-    """Along a random walk: which of any two nodes comes first, as `Graph.rank` has it."""
+    """Compare which of two random nodes comes first, by `first_of` and by `Graph.rank`, along a random walk."""
     task, rng = Task(load_graph(random_model(seed)), load_rules(), AnalyticCost()), np.random.default_rng(seed)
     state = task.initial
     for _ in range(6):
@@ -45,8 +45,8 @@ def test_the_order_of_nodes_is_the_graphs(seed):
 
 
 def test_two_alike_roots_are_one_location():
-    """It knows which rules are symmetric, and shows half of the matches; whichever root is named first, it does what
-    the environment does."""
+    """Check that a rule counts as symmetric only if it is, that mirrored matches pair up, and that replays are
+    exact."""
     compared, rules = 0, load_rules()
     anywhere = (Task(load_graph(random_model(seed)), rules, AnalyticCost()) for seed in count())
     alike = (task for task in anywhere if any(rules[k].symmetric for k in np.flatnonzero(task.initial.counts)))

@@ -1,4 +1,4 @@
-"""Dreams that go further than the data came meet matches of classes of their own, and say what these gain."""
+"""Test match classes that appear in imagined rollouts and not in the data, and the rewards predicted for them."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,8 @@ def model(task, episodes):
 
 
 def greedy_way(model, task):
-    """The dream by usual rewards: (class, gain as it is rewarded) of each step."""
+    """Yield (class, predicted reward) of each step of the dream that always rewrites the class of highest median
+    reward."""
     imagined, per_ps = model.imagine(task.initial, 1), model.rewards.of(task.initial.objective).per_ps
     simulator = imagined._simulator
     while True:
@@ -48,14 +49,14 @@ def greedy_way(model, task):
 def test_what_the_greedy_dream_comes_to_has_a_class_of_its_own(model, task):
     known = {key for learned in model.groundings.rules.patterns for key in learned.effects}
     met = [signature for _, signature in model.groundings.rules.dreamt if signature not in known]
-    assert met  # the data was too short for these
+    assert met  # The data was too short to contain these signatures.
     classes = model.groundings.match_classes
     way = list(greedy_way(model, task))
     assert len(way) > 6 and not classes.is_last(np.array([of_class for of_class, _ in way])).any()
 
 
 def test_a_class_that_dreams_came_to_earns_what_the_model_says(model, task):
-    """Carried out wherever random dreams come to one; a class gains different things in few places."""
+    """Compare the reward of each dreamt class with the gains of its matches in random imagined rollouts."""
     rules, table = model.groundings.rules, model.groundings.match_classes.table
     known = {key for learned in rules.patterns for key in learned.effects}
     dreamt = {k for k, (_, *key) in enumerate(table) if tuple(key) in rules.dreamt and key[1] not in known}

@@ -1,4 +1,4 @@
-"""A dream is the reality, as long as it is certain."""
+"""Test that imagined rollouts equal real episodes wherever the model is certain."""
 
 import numpy as np
 import pytest
@@ -31,7 +31,7 @@ def toy_task() -> Task:
 
 @pytest.fixture(scope="module")
 def toy():
-    """(model, task) of signs and products, all of which it knows."""
+    """Return (model, task) of the toy with signs and products; the model knows all of its rewrites."""
     task = toy_task()
     return fitted(random_episodes(task, 80, 10), task), task
 
@@ -41,7 +41,7 @@ def random_task(seed: int) -> Task:
 
 
 def choose(rng: np.random.Generator, counts: np.ndarray) -> np.ndarray:
-    """Of one observation a valid action other than NO-OP; NO-OP if there is none."""
+    """Return a random valid action for one observation; NO-OP only where no rule matches."""
     valid = [(xfer_id, location) for xfer_id, count in enumerate(counts[:-1]) for location in range(count)]
     return np.array(valid[rng.integers(len(valid))] if valid else (len(counts) - 1, 0))
 
@@ -50,7 +50,7 @@ def choose(rng: np.random.Generator, counts: np.ndarray) -> np.ndarray:
 
 
 def compare(model, task: Task, dreams: int, steps: int, seed: int = 0) -> int:
-    """Plays the same random actions in dreams and in as many real environments; the steps that it compared."""
+    """Play the same random actions in dreams and in real environments, and return the number of compared steps."""
     dream = DreamVectorEnv(model, task.initial, dreams, max_steps=steps + 1, temperature=0.0, uncertainty_limit=None)
     real = [LatentEnv(real_env(task, steps + 1), model) for _ in range(dreams)]
     rng, compared, alive = np.random.default_rng(seed), 0, np.ones(dreams, bool)
@@ -86,7 +86,7 @@ def test_dream_and_reality_show_the_same_on_models_of_the_zoo(name):
 
 @pytest.mark.parametrize("seed", range(at_night(8, 1)))
 def test_dream_and_reality_show_the_same_in_the_episodes_of_random_models(seed):
-    """All rules; what it learnt from, in its own numbering of locations."""
+    """Replay the training episodes with all rules; the dream numbers locations in its own order."""
     task = random_task(seed)
     episodes = random_episodes(task, 10, 8, seed)
     model = fitted(episodes, task)
@@ -103,7 +103,7 @@ def test_dream_and_reality_show_the_same_in_the_episodes_of_random_models(seed):
                 for k in range(dream.counts[0, xfer_id])
                 if real._observer.real_action((xfer_id, k)) == (xfer_id, location)
             ]
-            assert len(numbers) == 1  # it numbers every location once
+            assert len(numbers) == 1  # Exactly one of the dream's locations is the recorded one.
             predicted = dream.advance(np.array([[xfer_id, numbers[0]]]), np.ones(1, bool), 0.0, (0, 0))
             shown, real_reward, *_ = real.step(np.array([xfer_id, numbers[0]]))
             assert abs(predicted.rewards[0] - reward) < 1e-5 * max(1, abs(reward)) and abs(
@@ -131,7 +131,7 @@ def test_the_environment_of_a_dream_ends_as_the_real_one(toy):
 
 
 def dreamt(model, task: Task, n: int, row: int, actions, temperature: float, seed=(3, 1)) -> list:
-    """What dream number `row` of n is predicted, while the others do other things."""
+    """Return what dream `row` of n predicts for the actions, while the other dreams take random actions."""
     imagined, rng, result = model.imagine(task.initial, n), np.random.default_rng(7), []
     for action in actions:
         taken = np.tile(np.array([task.no_op, 0]), (n, 1))
@@ -167,7 +167,7 @@ def test_what_stands_beside_a_dream_changes_nothing(toy):
     single = dreamt(model, task, 1, 0, walk, 0.0)
     assert len({str(counts) for *_, counts in single}) > 2
     assert dreamt(model, task, 9, 4, walk, 0.0) == single
-    again = fitted(random_episodes(task, 80, 10), task)  # one that dreamt nothing else before
+    again = fitted(random_episodes(task, 80, 10), task)  # This model has imagined nothing else before.
     assert dreamt(again, task, 1, 0, walk, 0.0) == single
 
 
@@ -188,7 +188,8 @@ def test_the_same_seed_is_the_same_dream_and_noise_is_of_the_spread():
     imagined = model.imagine(task.initial, n)
     predicted = imagined.advance(np.tile([[1, 0]], (n, 1)), np.ones(n, bool), 1.0, (0, 0))
     nodes = (predicted.rewards.std() / (1e6 * model.rewards.of(task.initial.cost.runtime_ps).per_ps)) ** 2
-    assert nodes == pytest.approx(round(nodes), rel=0.1) and 1 <= round(nodes) <= 12  # whose spreads add up
+    # The predicted reward has the summed variance of this many nodes.
+    assert nodes == pytest.approx(round(nodes), rel=0.1) and 1 <= round(nodes) <= 12
 
 
 def test_a_restart_brings_back_the_start_and_leaves_the_others(toy):
@@ -233,9 +234,9 @@ abs-abs: the second changes nothing
 
 @pytest.fixture(scope="module")
 def uncertain():
-    """(model, task, locations). Of three rewrites the model saw one; it saw the second's rule on another size.
+    """Return (model, task, locations). The model saw one of three rewrites, and the rule of the second at another size.
 
-    locations: in the model's numbering, of Neg(Neg(x)), which it saw, and of Neg(Neg(y)).
+    locations: in the model's numbering, of Neg(Neg(x)), which the model saw, and of Neg(Neg(y)).
     """
     task = task_of(onnx_model(TWO_SIZES, {"x": (2, 8), "y": (4, 32), "z": (2, 8)}, "b d f"), UNUSED)
     table, types = task.initial.table, task.initial.graph.types

@@ -1,4 +1,4 @@
-"""z: costs and counts can be read from it, and it is of the graph alone."""
+"""Test the latent vector z: a linear map predicts costs and counts from z, and z depends on the graph alone."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from worldmodel.edits.node_values import node_latents
 
 
 def z_along(model, task: Task, episode) -> np.ndarray:
-    """z of every state of a real episode: [T + 1, Z]."""
+    """Return z of every state of a real episode, [T + 1, Z]."""
     observer, state = model.observer(), task.initial
     observer.begin(state)
     result = [observer.z.copy()]
@@ -30,14 +30,14 @@ def z_along(model, task: Task, episode) -> np.ndarray:
 
 
 def explained(inputs: np.ndarray, targets: np.ndarray, held_inputs: np.ndarray, held_targets: np.ndarray) -> float:
-    """R² of a linear regression on what it was not fitted to; of several targets, of all variance."""
+    """Return R² of a linear regression on held-out data; with several targets, the share of their total variance."""
     weights = np.linalg.lstsq(np.c_[inputs, np.ones(len(inputs))], targets, rcond=None)[0]
     left = held_targets - np.c_[held_inputs, np.ones(len(held_inputs))] @ weights
     return 1 - (left**2).sum() / ((held_targets - held_targets.mean(axis=0)) ** 2).sum()
 
 
 def z_of(model, episodes) -> np.ndarray:
-    """z of every state of the episodes, one after the other: [S, Z]."""
+    """Return z of every state of the episodes, episode after episode, [S, Z]."""
     result, edits = [], logged_edits(episodes)
     for index, numbers in by_grounding(model.groundings, edits).items():
         rows = node_latents(index, model.latents)
@@ -63,7 +63,7 @@ def test_cost_and_counts_can_be_read_from_z():
 
 
 def renamed(model):
-    """The same graph with other names and its nodes in another topological order."""
+    """Return the same graph with other tensor names and its nodes in another topological order."""
     names = {}
     for node in model.graph.node:
         for names_of in (node.input, node.output):
@@ -101,7 +101,8 @@ def test_names_and_the_order_in_the_file_do_not_matter(name):
 
 
 def test_z_is_what_the_nodes_add_up_to():
-    """So a node that nobody saw adds nothing, and what every state has too is in the offset."""
+    """Check that an unseen node adds 0, and that the offset centres z, so that its used entries have mean 0 and
+    deviation 1."""
     task = task_of(signs_and_products(), SIGNS_AND_PRODUCTS)
     model = fitted(random_episodes(task, 40, 8), task)
     rows = model.latents.of_nodes(np.array([12345], np.uint64))

@@ -1,5 +1,5 @@
-"""What patterns, signatures and effects say: of what was seen, of what was not, and of what a pattern promises too
-much."""
+"""Test the learned rules: their patterns, signatures and effects, for matches that were seen, for matches that were
+not, and for patterns that occur without a match."""
 
 import json
 from collections import Counter
@@ -34,8 +34,7 @@ def patterns_of(model, xfer_id: int):
 
 
 def test_a_rule_that_wants_a_single_consumer_is_learnt():
-    """a is read once until the second consumer goes; then the rule applies where the pattern alone had promised it all
-    along."""
+    """The rule applies only while a tensor has a single consumer; its pattern alone is present in other states, too."""
     lines = "a = Relu(x)\nb = Abs(a)\nc = Neg(a)\nd = Abs(c)\ne = Relu(z)\nf = Abs(e)"
     task = task_of(onnx_model(lines, {"x": (2, 8), "z": (2, 8)}, "b d f"), UNSHARED)
     assert task.initial.counts.tolist()[0] >= 1
@@ -57,7 +56,7 @@ def test_a_rule_that_asks_for_sizes_is_learnt():
         known.refuted for known in patterns_of(model, 1)
     )
     predicted = said(model, random_episodes(task, 30, 8, seed=1))
-    assert task.initial.counts[0] == 4  # two of three, x and y either way
+    assert task.initial.counts[0] == 4  # The rule matches two of the three sums, with x and y in either order.
     assert predicted.exact == 1
 
 
@@ -73,8 +72,8 @@ neg-neg: signs cancel
 
 
 def test_by_analogy_the_right_thing_is_done_to_a_convolution_of_another_size():
-    """Carried out on 4 → 6 channels alone; the other has 3 → 5 channels, another kernel and image, and stays exact
-    further on."""
+    """The rule was rewritten on 4 → 6 channels alone. The model predicts the rewrite of 3 → 5 channels with another
+    kernel and image, and stays exact in the later steps."""
     lines = "a = Neg(x)\nb = Conv(a, w)\nc = Neg(b)\nd = Neg(y)\ne = Conv(d, v)\nf = Neg(e)"
     shapes = {"x": (1, 4, 8, 8), "y": (1, 3, 6, 6)}
     task = task_of(onnx_model(lines, shapes, "c f", {"w": (6, 4, 3, 3), "v": (5, 3, 1, 1)}), MERGE)
@@ -96,7 +95,7 @@ difference: of two
 
 
 def test_what_was_done_to_a_sum_is_known_of_the_sum_the_other_way_round():
-    """Only the one whose sign stands first was ever rewritten."""
+    """Only the sum whose first operand is the negated one was ever rewritten."""
     lines = "a = Neg(x)\nb = Add(a, y)\nc = Abs(b)\nd = Neg(u)\ne = Add(v, d)\nf = Abs(e)"
     task = task_of(onnx_model(lines, {"x": (2, 8), "y": (2, 8), "u": (3, 5), "v": (3, 5)}, "c f"), DIFFERENCE)
     types, table = task.initial.graph.types, task.initial.table
@@ -117,7 +116,8 @@ def test_new_signatures_are_trusted_where_none_were_refuted():
 
 
 def test_an_effect_that_left_out_what_nobody_read_is_known_where_it_is_read():
-    """Of two parts one may be unread. What was logged most often is then not the whole of it."""
+    """A logged effect lacks a part that no node read. The complete effect is therefore not always the most frequent
+    one."""
     one, two = Effect((0,), ((1, (0,), (1,)),), (), ()), Effect((0,), ((1, (0,), (1,)), (1, (0,), (2,))), (), ())
     assert complete_effect(Counter({one: 9, two: 1})) == two
     other = two._replace(removed=())

@@ -1,4 +1,5 @@
-"""The class of a match is seen alike in the dream and in reality, and its usual reward is that of the data."""
+"""Test match classes: a match has the same class in a dream and in reality, and its class has the median reward of the
+data."""
 
 from collections import defaultdict
 from copy import copy
@@ -39,7 +40,8 @@ def tasks():
 
 
 def class_of(model, observer, match) -> int:
-    """By definition: of the match's pattern and signature; of two namings of one match, the lesser."""
+    """Return the class of a match by definition, from its pattern and signature; the lower number of two mirrored
+    matches."""
     follower, record = observer.follower, match_record(observer.state, match)
     symmetric = record.xfer_id in model.groundings.rules.symmetric
     alike = [
@@ -61,7 +63,7 @@ def test_dream_and_reality_show_the_same_classes_and_order_locations_by_them(num
     task = list(tasks())[number]
     episodes = random_episodes(
         task, at_night(160, 80), 8, number
-    )  # they meet whatever a walk makes: what was never met is not in the dream
+    )  # These episodes suffice to meet every match of the walks; a match that no episode met is missing in the dream.
     model, compared = fitted(episodes, task), 0
     for walk in range(6):
         dream, real, rng = (
@@ -98,7 +100,7 @@ def toy_task() -> Task:
 
 
 def test_the_usual_reward_of_a_class_is_the_median_of_the_data():
-    """Of the toy each class's rewards are summed up by following the episodes once more."""
+    """Compare the median class rewards of the toy with medians taken while following the training episodes again."""
     task = toy_task()
     episodes = random_episodes(task, 20, 8)
     model, rewards = fitted(episodes, task), {}
@@ -119,7 +121,8 @@ def test_the_usual_reward_of_a_class_is_the_median_of_the_data():
 
 
 def test_of_classes_that_nobody_rewrote_it_says_what_their_matches_gain():
-    """Were nothing known of any class: it lies where those that were rewritten gained, which on this toy is known."""
+    """Treat every class as never rewritten. The predicted reward then lies within the gains of the class in the
+    data."""
     task = toy_task()
     episodes = random_episodes(task, 60, 8)
     training = TrainingSet.of(episodes, task.encoding_spec.n_rules)

@@ -1,4 +1,4 @@
-"""A saved model is the model, and a damaged file is refused with one line."""
+"""Test that a saved model loads as the same model, and that a damaged file is refused with a message of one line."""
 
 import json
 import shutil
@@ -25,7 +25,7 @@ FILES = ("model.json", "learnt.json", "tables.npz")
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-    """(model, folder, held-out episodes); nobody writes into the folder."""
+    """Return (model, folder, held-out episodes); tests do not write to the folder."""
     task, folder = task_of(signs_and_products(), SIGNS_AND_PRODUCTS), tmp_path_factory.mktemp("saved")
     model = fitted(random_episodes(task, 30, 8), task)
     model.save(folder)
@@ -73,7 +73,7 @@ def test_a_missing_empty_or_cut_file_is_refused(saved, tmp_path, name):
 
 
 def parts(value, path=()):
-    """The paths to every value of a JSON document."""
+    """Yield the path to every value of a JSON document."""
     yield path
     if isinstance(value, dict | list):
         for key, part in value.items() if isinstance(value, dict) else enumerate(value):
@@ -89,8 +89,8 @@ def replaced(value, path, new):
 
 
 def test_whatever_stands_in_learnt_json_instead_is_refused_or_harmless(saved, tmp_path):
-    """Every tenth value in turn is replaced; what is loaded nevertheless replays and dreams, or says with one line that
-    it cannot."""
+    """Replace one value at a time, at about 150 places. A model that still loads must replay; otherwise the refusal has
+    one line."""
     model, folder, episodes = saved
     copy = Path(shutil.copytree(folder, tmp_path / "copy"))
     learnt, rng, refusals = read_json(copy / "learnt.json"), np.random.default_rng(0), 0

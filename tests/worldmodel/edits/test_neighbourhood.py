@@ -1,4 +1,4 @@
-"""Neighbourhoods of nodes, and costs that depend on them."""
+"""Test neighbourhood keys of nodes, and costs that depend on the neighbourhood."""
 
 from collections import defaultdict
 
@@ -28,7 +28,8 @@ from worldmodel.edits.simulator import UNKNOWN_EFFECT
 
 
 class Fused(AnalyticCost):
-    """A product costs nothing where a sum alone reads it, as of a kernel for both; a sign costs more behind a sum."""
+    """A cost model with fusion: a product that only one sum reads is free, and a sign that reads a sum costs three
+    times as much."""
 
     reach = 1
 
@@ -46,7 +47,7 @@ def with_cost(task: Task, cost) -> Task:
 
 
 def keys_of_all(states: DreamStates) -> dict[tuple[int, int], tuple]:
-    """(state, node) → its keys."""
+    """Return (state, node) → the node's keys, one for each width."""
     rows, tensors = np.nonzero(states.producer >= 0)
     result = neighbourhoods(states, rows, states.producer[rows, tensors].astype(np.int64))
     assert len(result.nodes) == len(rows)
@@ -81,7 +82,7 @@ def test_after_a_change_just_the_keys_near_it_are_others_and_all_of_these_are_gi
 
 
 def test_a_key_of_a_width_tells_apart_what_differs_within_it_and_nothing_else():
-    """In a chain of signs, how far the ends are is all that differs."""
+    """In a chain of signs, two nodes differ only in their distances to the two ends."""
     lines = "\n".join(f"t{k + 1} = Neg(t{k})" for k in range(20))
     task = task_of(onnx_model(lines, {"t0": (4,)}, "t20"), SIGNS_AND_PRODUCTS)
     index = next(
@@ -101,7 +102,7 @@ def test_a_key_of_a_width_tells_apart_what_differs_within_it_and_nothing_else():
             for j, other in enumerate(of_width):
                 ends = [
                     (min(k, width), min(len(signs) - k, width + 1)) for k in (i, j)
-                ]  # a node stands for the output behind the last
+                ]  # The position behind the last sign is the output of the graph.
                 assert (one == other) == (ends[0] == ends[1])
 
 
@@ -118,7 +119,7 @@ def test_rewards_that_depend_on_neighbourhoods_are_learnt_exactly():
 
 
 def test_what_is_done_undone_and_done_again_gains_as_much_as_it_did():
-    """Whatever the way, a graph costs what it costs: nodes that went and came back, too."""
+    """Check that a graph has the same cost on every path, also where its nodes were removed and made again."""
     task = with_cost(task_of(signs_and_products(), SIGNS_AND_PRODUCTS), Fused())
     state = SearchableDream(fitted(random_episodes(task, 40, 6), task), task.initial, UNKNOWN_EFFECT).start
     random, objectives = np.random.default_rng(0), {}
@@ -127,7 +128,8 @@ def test_what_is_done_undone_and_done_again_gains_as_much_as_it_did():
         matches = sorted(state.matches, key=lambda match: match.number)
         state = state.follow(matches[random.integers(len(matches))])
     again = [of_graph for of_graph in objectives.values() if len(of_graph) > 1]
-    assert len(again) > 10 and all(max(of_graph) - min(of_graph) <= len(of_graph) for of_graph in again)  # ps, rounded
+    # Each step rounds to whole picoseconds.
+    assert len(again) > 10 and all(max(of_graph) - min(of_graph) <= len(of_graph) for of_graph in again)
 
 
 def test_where_neighbourhoods_do_not_matter_none_are_learnt():
@@ -153,7 +155,8 @@ def test_the_widest_neighbourhood_that_is_known_decides_the_cost_and_while_it_st
 def test_the_spread_of_a_runtime_is_among_wider_neighbourhoods_and_what_few_of_them_leave_open_all_keys_say():
     keys, wider = np.array([1, 1, 1, 2], np.uint32), np.array([11, 11, 12, 21], np.uint32)
     means = KeyedMeans(keys, np.array([8.0, 12.0, 20.0, 40.0]), wider)
-    shared = (5**2 + 5**2) / 15**2  # of 10 and 20 around 15; key 2 has one neighbourhood only
+    # Relative variance of the neighbourhood means 10 and 20 around 15; key 2 has one neighbourhood.
+    shared = (5**2 + 5**2) / 15**2
     expected = [(50 + shared * 15**2) / 2 * 1.5, shared * 40**2 * 2]
     assert np.allclose(means.spread**2, expected)
     assert KeyedMeans(keys, np.array([9.0, 9.0, 9.0, 40.0]), wider).spread.max() == 0
@@ -172,7 +175,7 @@ def test_a_dream_starts_from_the_runtimes_that_the_real_state_shows():
 
 
 def test_where_no_neighbourhood_is_known_old_nodes_keep_their_runtime_and_new_ones_have_that_of_their_signature():
-    """A new node often makes the tensor of a removed one; it inherits no runtime."""
+    """Check that a new node does not inherit a runtime, even if it makes the tensor of a removed node."""
     task = with_cost(task_of(signs_and_products(), SIGNS_AND_PRODUCTS), Fused())
     model, episodes = fitted(random_episodes(task, 20, 6), task), random_episodes(task, 4, 6)
     nothing = KeyedMeans(np.zeros(0, np.uint32), np.zeros(0))
@@ -222,8 +225,8 @@ def test_a_gain_is_of_the_last_known_key_and_as_uncertain_as_contexts_differ():
     gain, spread = costs.gain_of(np.array([[1, 1, 1, 2, 3], [5, 6, 8, 7, 5]], np.uint32))
     assert gain.tolist() == [4.0, 10.0, 5.5, 3.0, 4.0]
     variance = np.var([4, 4, 4, 10, 3])
-    of_rule = (3**2 + 3**2 + variance) / 2 * 1.5  # the contexts 5 and 6 have the means 4 and 10
-    alone = variance * 2  # rule 2 has one context
+    of_rule = (3**2 + 3**2 + variance) / 2 * 1.5  # The contexts 5 and 6 have the means 4 and 10.
+    alone = variance * 2  # Rule 2 has one context.
     assert np.allclose(spread[:4] ** 2, [of_rule / 3 * (1 + 1 / 3), of_rule * 2, of_rule, alone * 2])
     nothing = costs.gain_of(np.array([[9], [9]], np.uint32))
     assert nothing[0] == 0 and np.isinf(nothing[1])

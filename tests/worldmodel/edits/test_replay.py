@@ -1,4 +1,4 @@
-"""Where the data say everything, the model is the rewriting system itself."""
+"""Test that `edits` is exact where the data determine the dynamics completely."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ from tests.toys.tiny import tiny_task
 from worldmodel.edits.dream_states import DreamStates, as_named_by_environment, rewrite
 from worldmodel.edits.logged_episodes import by_grounding, ground_episode, logged_edits
 
-ROUNDING = 1e-6  # of the largest reward; episodes keep float32
+ROUNDING = 1e-6  # Relative to the largest reward; episodes store float32.
 
 
 def is_exact(predicted) -> bool:
@@ -35,7 +35,7 @@ def is_exact(predicted) -> bool:
 
 
 def test_three_rules_are_learnt_exactly():
-    """Every count, reward and end of held-out episodes, from every step to the end; and no uncertainty."""
+    """Every count, reward and end of held-out episodes is predicted from every step to the end, without uncertainty."""
     task = task_of(signs_and_products(), SIGNS_AND_PRODUCTS)
     model = fitted(random_episodes(task, 150, 8), task)
     predicted = said(model, random_episodes(task, 40, 8, seed=1))
@@ -56,7 +56,8 @@ def test_what_it_learnt_from_it_replays_exactly_from_every_start(name):
 
 
 def test_nodes_that_are_alike_never_become_one():
-    """A match rewritten again makes new tensors, while others read what it made before."""
+    """A match that is rewritten again makes new tensors, because other nodes still read the tensors of its first
+    rewrite."""
     for task, n, steps in (
         *((tiny_task(name), 20, 30) for name in at_night(("tiny_resnet50",), ())),
         (task_of(signs_and_products(), SIGNS_AND_PRODUCTS), 60, 12),
@@ -84,14 +85,13 @@ def test_a_model_of_two_graphs_predicts_each_as_well_as_one_of_its_own():
         apart, together = said(fitted(own, task), held), said(mixed, held)
         assert is_exact(together) and together.uncertainty.max() == apart.uncertainty.max() == 0
         assert np.allclose(together.rewards, apart.rewards, rtol=1e-6, atol=1e-6)
-    both = said(mixed, held_out[0][:5] + held_out[1][:5])  # in one call
+    both = said(mixed, held_out[0][:5] + held_out[1][:5])  # Episodes of both models in one call.
     assert is_exact(both)
 
 
 @pytest.mark.parametrize("seed", range(at_night(12, 1)))
 def test_each_step_of_random_models_leads_to_the_nodes_that_it_did(seed):
-    """All rules: what the effects say of what they were learnt from is what happened, node by node, in the same
-    numbers."""
+    """Check with all rules that the learned effect of each training step leads to the logged node numbers."""
     task = Task(load_graph(random_model(seed)), load_rules(), AnalyticCost())
     episodes = random_episodes(task, 12, 10, seed)
     model, edits = fitted(episodes, task), logged_edits(episodes)

@@ -1,4 +1,4 @@
-"""Of every reward `edits` predicts what really comes, or that it cannot: it knows runtimes alone."""
+"""Test `edits` with each reward function: it predicts rewards that depend on runtimes alone, and refuses the others."""
 
 from functools import cache
 
@@ -19,7 +19,7 @@ from worldmodel.base import UnpredictableRewardError
 from worldmodel.edits.model import EditsWorldModel
 from worldmodel.edits.reward_scales import RewardScales
 
-ROUNDING = 1e-6  # of the largest reward; episodes keep float32
+ROUNDING = 1e-6  # Relative to the largest reward; episodes store float32.
 PREDICTED = ("incremental", "relative", "new-runtime")
 
 
@@ -38,7 +38,7 @@ def shipped(name):
 
 @cache
 def few(name):
-    """(some episodes, a model fitted to them)."""
+    """Return (a few episodes, a model fitted to them)."""
     task = tiny_task("tiny_squeezenet1_1")
     episodes = episodes_of(task, shipped(name))
     return episodes, fitted(episodes, task)
@@ -46,13 +46,14 @@ def few(name):
 
 @cache
 def learnt(name):
-    """From so many episodes that next to nothing is new."""
+    """Return a model fitted to so much data that held-out episodes contain hardly anything new."""
     task = tiny_task("tiny_squeezenet1_1")
     return fitted(episodes_of(task, shipped(name), at_night(120, 60)), task)
 
 
 def walked(task, reward, start, steps, seed=0):
-    """(actions, in the environment's numbering; their rewards; the states that they lead from) on the real graph."""
+    """Play random steps on the real graph; return their actions (the environment's numbering), rewards and start
+    states."""
     env, rng = GraphRewriteEnv(task, reward, 100), np.random.default_rng(seed)
     env.restore_state((start, *env.save_state()[1:]))
     actions, rewards, states = [], [], []
@@ -65,7 +66,8 @@ def walked(task, reward, start, steps, seed=0):
 
 
 def dreamt(model, start, actions, states, temperature=0.0):
-    """What dreams pay for the same actions, [steps]; searchable ones, so far, too."""
+    """Return the rewards of the same actions in an imagined rollout, and the running sums in a searchable dream; each
+    [steps]."""
     observer, imagined, state, rewards, sums = (
         model.observer(),
         model.imagine(start, 1),
@@ -85,7 +87,7 @@ def dreamt(model, start, actions, states, temperature=0.0):
     return np.array(rewards), np.array(sums)
 
 
-BY_DAY = ("combined", "new-runtime")  # one that is refused, and one that is predicted
+BY_DAY = ("combined", "new-runtime")  # The first is refused, the second predicted.
 
 
 @pytest.mark.parametrize("name", [*BY_DAY, *slow(*sorted(set(REWARDS) - {"measured", *BY_DAY}))])
@@ -134,7 +136,7 @@ def test_a_dream_pays_what_is_paid_in_reality_from_wherever_it_starts(task, name
 
 @pytest.mark.nightly
 def test_noise_is_in_a_runtime_and_stays_there():
-    """With noise too, what all steps gained is the sum of what each gained."""
+    """Check that the noisy rewards of single steps add up to the noisy reward of all steps together."""
     task, paid = with_cost(task_of(signs_and_products(), SIGNS_AND_PRODUCTS), Fused()), []
     for reward in (incremental, new_runtime):
         model = fitted(episodes_of(task, reward, at_night(80, 40)), task)
@@ -152,7 +154,7 @@ def test_usual_rewards_are_of_what_the_own_steps_gained_however_it_is_rewarded()
     assert each == pytest.approx(level, rel=1e-5) and np.abs(each).max() > 0
 
 
-# -- of one's own ----------------------------------------------------------------------------------
+# -- rewards of a user -------------------------------------------------------------------------------
 
 
 OWN = {

@@ -1,4 +1,5 @@
-"""A searchable dream answers what searches ask as the real state does, and stays as it is."""
+"""Test the searchable dream: a search gets the same answers from it as from the real state, and its states are
+immutable."""
 
 import numpy as np
 import pytest
@@ -35,13 +36,13 @@ def known(task: Task) -> tuple[EditsWorldModel, Task]:
 
 @pytest.fixture(scope="module")
 def toy():
-    """(model, task) of signs and products, all of which it knows."""
+    """Return (model, task) of the toy with signs and products; the model knows all of its rewrites."""
     return known(task_of(signs_and_products(), SIGNS_AND_PRODUCTS))
 
 
 @pytest.fixture(scope="module")
 def squeezenet():
-    """(model, task); it knows nearly everything that random play meets."""
+    """Return (model, task) of a small SqueezeNet; the model knows nearly everything that random play meets."""
     return known(tiny_task("tiny_squeezenet1_1"))
 
 
@@ -51,7 +52,7 @@ def system(request):
 
 
 def open_matches(state: SearchableState) -> list[tuple[int, int, SearchableMatch]]:
-    """(xfer_id, location, match) of what the state offers."""
+    """Return (xfer_id, location, match) of every match that the state offers."""
     offered = set(state.matches)
     return [
         (x, k, match) for x in range(len(state.counts)) for k, match in enumerate(state.of_rule(x)) if match in offered
@@ -59,7 +60,7 @@ def open_matches(state: SearchableState) -> list[tuple[int, int, SearchableMatch
 
 
 def uncertain(model: EditsWorldModel, task: Task, actions: list[tuple[int, int]]) -> list[float]:
-    """How uncertain the model is of each of these steps, in a dream of its own."""
+    """Return the model's uncertainty of each step in a new imagined rollout."""
     imagined = model.imagine(task.initial, 1)
     return [
         float(imagined.advance(np.array([action]), np.ones(1, bool), 0.0, (0, 0)).uncertainty[0]) for action in actions
@@ -115,7 +116,7 @@ def test_a_search_in_a_dream_finds_what_it_finds_on_the_real_graph(system, metho
     model, task = system
     dreamt = run_search(method, model.searchable(task.initial, NEW_NEIGHBOURHOOD), **OPTIONS[method])
     real = run_search(method, task.initial, **OPTIONS[method])
-    if method == "annealing":  # it draws from matches in another order
+    if method == "annealing":  # Annealing draws from the matches in another order.
         assert dreamt.state.objective <= run_search("greedy", task.initial, max_steps=100).state.objective
     else:
         assert dreamt.state.objective == real.state.objective < task.initial.objective
@@ -143,7 +144,7 @@ def answers_of(state: SearchableState) -> tuple:
 
 
 def test_states_stay_as_they_are(system):
-    """What was asked before stays the answer, whatever is followed from there and however the world grows."""
+    """A state's answers do not change while other states follow from it and the grounding grows."""
     model, task = system
     rng, start = np.random.default_rng(0), model.searchable(task.initial, 0.0)
     states, answers = [start], [answers_of(start)]
@@ -199,7 +200,7 @@ def test_marks_do_not_add_up_alike():
 
 @pytest.mark.parametrize("limit", [0.0, *slow(BY_ANALOGY, NEW_NEIGHBOURHOOD, 99.0)])
 def test_what_is_more_uncertain_than_allowed_is_on_no_path(limit):
-    """The model saw few rewrites, once each."""
+    """Check searches and single steps of a model that saw few rewrites, each once."""
     task = tiny_task("tiny_squeezenet1_1")
     model = fitted(random_episodes(task, 2, 6), task)
     for method in OPTIONS:
@@ -215,7 +216,7 @@ def test_what_is_more_uncertain_than_allowed_is_on_no_path(limit):
 
 
 def test_what_is_refused_has_no_part_in_the_temperature_of_annealing():
-    """A loss that stands for "not allowed" would make all other losses small."""
+    """A stand-in loss for "not allowed" would make all other losses small in comparison."""
     task = tiny_task("tiny_squeezenet1_1")
     model = fitted(random_episodes(task, 2, 6), task)
     start = model.searchable(task.initial, 0.0)
@@ -234,7 +235,7 @@ def test_gains_that_are_kept_are_those_counted_anew(squeezenet):
 
 
 def test_a_gain_is_counted_anew_where_another_consumer_went():
-    """Exp is made for both, and goes with the last of its consumers."""
+    """Both Max nodes read Exp, which is removed together with the last of its consumers."""
     rules = "drop: a toy\n  Max(x, y) => Neg(x)"
     model, task = known(
         task_of(onnx_model("p = Exp(z)\na = Max(x, p)\nb = Max(y, p)", {name: (4, 8) for name in "xyz"}, "a b"), rules)

@@ -1,4 +1,4 @@
-"""What was learnt at one typical size serves the model at every other: effects are the same, costs are estimated."""
+"""Test a model that learnt at one typical size and predicts at another: effects are equal, costs are extrapolated."""
 
 import numpy as np
 import pytest
@@ -15,19 +15,19 @@ from worldmodel.edits.simulator import NEW_NEIGHBOURHOOD
 from worldmodel.latent_env import LatentEnv
 from worldmodel.train_and_load import load
 
-CLOSE = 0.2  # of the largest reward: what a reward at other sizes may be off
+CLOSE = 0.2  # Largest error of a reward at another size, relative to the largest reward.
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    """Learnt at a sequence of 8 and saved; opened for the model at a sequence of 64."""
+    """Return a model that learnt at sequence length 8, was saved, and is opened for sequence length 64."""
     small, folder = encoder_task(8), tmp_path_factory.mktemp("sizes")
     fitted(random_episodes(small, 12, 15), small).save(folder)
     return load(folder, encoder_task(64).encoding_spec)
 
 
 def without_sizes(edit):
-    """An edit without what depends on a size."""
+    """Return an edit without everything that depends on a size."""
     tensors = [tensor._replace(size=0) for tensor in edit.tensors]
     nodes = [node._replace(runtime_ps=0) for node in edit.nodes]
     return edit._replace(tensors=tensors, nodes=nodes, sizes=0)
@@ -52,13 +52,15 @@ def test_an_edit_is_the_same_at_every_size_but_for_runtimes_and_elements():
 def test_signatures_are_odd_where_there_is_a_symbol():
     types = encoder_task(8).graph.types
     for tensor in first_edit(encoder_task(8).initial).tensors:
-        shape = types[tensor.id].shape if tensor.id in types else ()  # an output of the graph is no tensor of it
+        # A tensor that stands for an output of the graph has no type.
+        shape = types[tensor.id].shape if tensor.id in types else ()
         assert tensor.signature % 2 == any(not isinstance(size, int) for size in shape)
     assert not any(tensor.signature % 2 for tensor in first_edit(encoder_task(sequence=8).initial).tensors)
 
 
 def test_it_predicts_the_same_edits_at_another_size(model):
-    """Every count after every step is right, at no size with false certainty; rewards are close."""
+    """Check that all counts are exact at both sizes, and that rewards at the other size are close and marked as
+    uncertain."""
     small, large = (said(model, random_episodes(encoder_task(size), at_night(12, 6), 15)) for size in (8, 64))
     assert small.exact == large.exact == 1 and len(large.rewards) > at_night(500, 250)
     assert small.uncertainty.max() == 0 and large.uncertainty.max() == NEW_NEIGHBOURHOOD
@@ -70,7 +72,8 @@ def test_it_predicts_the_same_edits_at_another_size(model):
 
 
 def test_costs_of_neighbourhoods_are_not_taken_over_from_another_size():
-    """Where kernels span operators, what one cost among others says nothing for sure of another size."""
+    """The cost of a node in its neighbourhood gives no certain prediction for another size if kernels span several
+    operators."""
     small, large = (encoder_task(size, cost=Fused) for size in (8, 64))
     model = fitted(random_episodes(small, 12, 15), small)
     assert model.costs.neighbourhoods
@@ -80,7 +83,7 @@ def test_costs_of_neighbourhoods_are_not_taken_over_from_another_size():
 
 
 def test_one_dream_serves_the_model_at_every_size(model):
-    """The same actions in a dream at each size: what is observed is the same, and as in the real environment."""
+    """The same actions in a dream at each size show the same observations as the real environment."""
     small, large = encoder_task(8), encoder_task(64)
     dreams = [
         DreamVectorEnv(model, task.initial, 1, 20, temperature=0.0, uncertainty_limit=0.25) for task in (small, large)
@@ -102,7 +105,8 @@ def test_one_dream_serves_the_model_at_every_size(model):
 
 
 def test_a_node_costs_as_much_more_as_its_operators_others_do():
-    """By element 3 ps of one operator, 5 of another; a constant is as large at every size."""
+    """Operator 7 takes 3 ps an element and operator 8 takes 5 ps; a constant has the same size at every typical
+    size."""
     x, y, weight, made, other = 1, 3, 2, 5, 4
     per_element, n = {7: 3.0, 8: 5.0}, {8: {x: 8, y: 16, made: 24}, 64: {x: 64, y: 128, made: 192}}
 

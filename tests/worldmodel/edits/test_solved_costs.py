@@ -1,4 +1,4 @@
-"""A world model that is told rewards alone: what nodes cost is solved from them."""
+"""Test a world model whose data hold rewards and no costs: the costs of nodes are solved from the rewards."""
 
 from dataclasses import replace
 

@@ -1,4 +1,5 @@
-"""Matches whose nodes no state has had together wait, and nobody sees a difference."""
+"""Test that the deferred creation of matches does not change what a state shows. A match waits until some state has all
+of its nodes."""
 
 from types import SimpleNamespace
 
@@ -30,7 +31,8 @@ def states_of(rules, task, waits: bool, n: int) -> DreamStates:
 
 
 def there(states: DreamStates, row: int) -> dict[str, int]:
-    """The matches of a state, symmetric ones once, by names that do not depend on what was met first."""
+    """Return the matches of a state under names that do not depend on the order in which matches were met; symmetric
+    ones once."""
     grounding, result = states.index.grounding, {}
     for number in np.flatnonzero(states.open[row] == 0).tolist():
         xfer_id = grounding.rules.patterns[grounding.matches[number].pattern].pattern.xfer_id
@@ -64,7 +66,7 @@ def test_the_same_matches_are_there_as_if_none_waited(rules_and_task):
 
 
 def test_what_dreams_met_is_not_there_when_they_begin_again_and_keeps_its_order(rules_and_task):
-    """A walk far enough that arrays grow by more than they need; the start is taken over from one that did not grow."""
+    """Walk until the arrays have grown, then restore the start from a copy whose arrays have not grown."""
     rules, task = rules_and_task
     random, n = np.random.default_rng(1), 6
     states = states_of(rules, task, True, n)

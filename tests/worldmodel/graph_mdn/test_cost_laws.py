@@ -1,4 +1,4 @@
-"""Laws of costs: what was planted is found, and holds for sizes that were never shown."""
+"""Test the cost laws: the fit recovers planted laws and extrapolates to sizes outside the data."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ LAUNCH, FLOP, BYTE = 1000.0, 0.02, 0.2  # ns
 
 
 def nodes_of(kinds, shapes, constant=False) -> tuple[NodeBatch, SignatureTable]:
-    """Nodes that read [m, k] and [k, n] and make [m, n], of shapes (m, k, n)."""
+    """Return nodes that read [m, k] and [k, n] and make [m, n], for shapes (m, k, n), and their signature table."""
     operators, tensors = np.zeros((len(shapes), OPERATOR_COLUMNS), np.float32), []
     operators[:, 0] = kinds
     for m, k, n in shapes:
@@ -31,7 +31,8 @@ def nodes_of(kinds, shapes, constant=False) -> tuple[NodeBatch, SignatureTable]:
 
 
 def planted(kinds, shapes) -> np.ndarray:
-    """log(1 + ns): products take arithmetic or memory, whichever takes longer; sums take memory."""
+    """Return log(1 + ns) by a roofline: a product takes the longer of arithmetic and memory, a sum takes memory
+    time."""
     result = []
     for kind, (m, k, n) in zip(kinds, np.array(shapes, float), strict=True):
         moved = BYTE * (m * k + k * n + m * n)
@@ -73,11 +74,12 @@ def test_an_operator_that_was_never_met_costs_as_usual():
 
 
 def test_a_kind_of_few_nodes_takes_the_law_of_one_with_more_that_says_what_they_cost():
-    """Three small fused products, and what a large one costs; three that cost something else keep their own law."""
+    """Predict a large fused product from the law of products if three small ones fit that law; otherwise they keep
+    their own."""
     kinds, shapes = drawn(300, 4, 512, 0)
     few = np.array([(20, 30, 40), (64, 16, 8), (100, 50, 25)])
     large = np.array([(2000, 1000, 500), (4096, 4096, 64)])
-    for factor in (0.0, 2.0):  # of the logarithm
+    for factor in (0.0, 2.0):  # Added to the logarithm of the cost.
         costs = planted(np.full(3, PRODUCT), few) + factor
         nodes, table = nodes_of(np.append(kinds, [STRANGE] * 3), np.concatenate([shapes, few]))
         laws = CostLaws.fit(nodes, np.append(planted(kinds, shapes), costs), table)
@@ -91,7 +93,8 @@ def test_nodes_that_look_alike_count_once():
     once = CostLaws.fit(*nodes_of(kinds, shapes)[:1], costs, nodes_of(kinds, shapes)[1])
     often = np.repeat(np.arange(40), np.random.default_rng(0).integers(1, 9, 40))
     nodes, table = nodes_of(kinds[often], shapes[often])
-    again = CostLaws.fit(nodes, costs[often], table)  # means of equal numbers are rounded
+    # Means of equal numbers are rounded, so the fits agree only approximately.
+    again = CostLaws.fit(nodes, costs[often], table)
     np.testing.assert_allclose(again(nodes, table), once(nodes, table), atol=1e-5)
 
 

@@ -1,4 +1,5 @@
-"""The recurrent state of "graph-mdn": what it remembers, what the temperature draws, and the same state in reality."""
+"""Test the recurrent state of "graph-mdn": its memory, its samples at a temperature, and its equality in dream and
+reality."""
 
 import numpy as np
 import pytest
@@ -38,7 +39,7 @@ N_RULES, LATENT, HIDDEN, T = 3, 2, 32, 6
 
 
 def by_size(before, after, initial) -> float:
-    """A reward that is no sum over nodes: the gain of a step in percent of the runtime before it."""
+    """Return a reward that is no sum over nodes: the gain of a step in percent of the runtime before it."""
     return 100.0 * (1.0 - after.runtime_ms / before.runtime_ms)
 
 
@@ -51,7 +52,7 @@ def episodes_of(reward, n: int, seed: int = 0) -> list:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """(model, folder) of the reward that weighs runtime and memory accesses."""
+    """Return (model, folder) of a training on the reward that weighs runtime and memory accesses."""
     folder = tmp_path_factory.mktemp("combined")
     with eager():
         episodes = episodes_of(REWARDS["combined"], 20)
@@ -69,7 +70,7 @@ def test_the_kind_of_a_reward_is_recognised(name, of_runtime, pays):
     training = TrainingSet.of(episodes, TASK.encoding_spec.n_rules)
     rewards, changed = learn_rewards(episodes, training, TASK.encoding_spec.n_rules, True)
     assert (rewards.of_runtime, rewards.pays) == (of_runtime, pays)
-    if name == "combined":  # the gain of a step is its reward
+    if name == "combined":  # Here the reward of a step is its gain.
         per_ps = rewards.of(changed.initial_runtime(next(iter(changed.by_grounding)))).per_ps
         for k, episode in changed.grounded.items():
             np.testing.assert_allclose(per_ps * episode.gains, episodes[k].rewards, rtol=1e-6)
@@ -144,7 +145,7 @@ def sequences(n: int, seed: int) -> Sequences:
 
 @pytest.fixture(scope="module")
 def remembers():
-    """The functions of a network that learnt what the NO-OP pays."""
+    """Return the step function of a network that has learnt the reward of NO-OP."""
     tf.random.set_seed(0)
     network, data, steps = EpisodeNetwork(N_RULES, LATENT, HIDDEN, 3), sequences(64, 0), at_night(300, 120)
     fit_rests(network, data)

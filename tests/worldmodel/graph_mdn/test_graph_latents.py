@@ -1,4 +1,5 @@
-"""The latent state of "graph-mdn": it sees as far as messages pass, and a step encodes only what it changes."""
+"""Test the latent state of "graph-mdn": its reach is the number of message-passing steps, and a step encodes only what
+it changes."""
 
 from types import SimpleNamespace
 
@@ -20,12 +21,12 @@ from worldmodel.graph_mdn.neural_costs import NodeRows
 from worldmodel.graph_mdn.training import observed
 
 TASK, LATENT = task_of(signs_and_products(), SIGNS_AND_PRODUCTS), 3
-COMMON_FACTOR = 1  # the rule with two matches, in two orders each, at both of the sums of products
+COMMON_FACTOR = 1  # This rule matches both sums of products, each in two orders.
 
 
 @pytest.fixture(scope="module")
 def learnt():
-    """(training set, table of signatures) of random episodes."""
+    """Return (training set, signature table) of random episodes."""
     episodes = random_episodes(TASK, 6, 5)
     return TrainingSet.of(episodes, TASK.encoding_spec.n_rules), observed(episodes)
 
@@ -52,7 +53,8 @@ def nodes_of(training, state) -> tuple:
 @eager()
 @pytest.mark.parametrize("rounds", [0, 1, 2])
 def test_two_graphs_of_equal_nodes_differ_only_if_messages_pass(learnt, rounds):
-    """One or the other of two sums of products is rewritten: equal operators and sizes, other neighbours."""
+    """Rewrite one of two sums of products. The two results have equal operators and sizes, and differ in their
+    neighbours."""
     training, table = learnt
     of, seen = latents(table, rounds), []
     for location in (0, 3):
@@ -89,7 +91,8 @@ def test_a_batch_has_the_graphs_of_one_episode_set_and_their_changes(learnt):
 
 
 def test_a_gain_that_only_takes_away_what_was_left_to_gain_is_worth_nothing(learnt, monkeypatch):
-    """With the exact value of each state of an episode, every reward to go is 0; a constant value changes nothing."""
+    """Give the foresight the exact remaining gain of each state: every class reward becomes 0. A constant value changes
+    nothing."""
     training, table = learnt
     rewards = RewardScales.learn(training.episodes, TASK.encoding_spec.n_rules)
     usual, rewritten = learn_class_rewards(training, rewards)

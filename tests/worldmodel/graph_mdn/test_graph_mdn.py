@@ -1,4 +1,4 @@
-"""The world model "graph-mdn" on small systems: what its networks see, say and remember."""
+"""Test the world model "graph-mdn" on small systems: the inputs, predictions and memory of its networks."""
 
 from collections import defaultdict
 from copy import copy
@@ -46,14 +46,15 @@ SMALL = GraphMDNConfig(
 
 @pytest.fixture(scope="module")
 def taught(tmp_path_factory):
-    """Return (model, folder) of a training on signs and products until it dreams them; tests do not write there."""
+    """Return (model, folder) of a training that is long enough to predict the toy exactly; tests do not write to the
+    folder."""
     task, folder = task_of(signs_and_products(), SIGNS_AND_PRODUCTS), tmp_path_factory.mktemp("trained")
     return train(CONFIG, task.encoding_spec, random_episodes(task, 60, 8), folder, 0).model, folder
 
 
 @pytest.fixture
 def trained(request):
-    """Return (model, folder) of `taught` at night, and of `undisturbed`, which learnt for a few steps, by day."""
+    """Return (model, folder) of `taught` at night, and of the short training `undisturbed` by day."""
     if at_night(True, False):
         return request.getfixturevalue("taught")
     small = request.getfixturevalue("undisturbed")
@@ -72,7 +73,7 @@ def undisturbed(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def learnt():
-    """(what was learnt of random episodes of a tiny BERT, how that is observed)."""
+    """Return (training set, signature table) of random episodes of a tiny BERT."""
     task = tiny_task("tiny_bert_base")
     episodes = random_episodes(task, 8, 12)
     return TrainingSet.of(episodes, len(task.rules)), observed(episodes)
@@ -80,7 +81,8 @@ def learnt():
 
 @pytest.mark.nightly
 def test_what_it_learnt_it_dreams(taught):
-    """Every count of held-out episodes, from every step to the end, and rewards to a hundredth of the largest."""
+    """All counts of held-out episodes are exact from every step to the end; rewards are off by at most 1 % of the
+    largest."""
     model, _ = taught
     task = task_of(signs_and_products(), SIGNS_AND_PRODUCTS)
     predicted = said(model, random_episodes(task, 20, 8, seed=1))
@@ -90,7 +92,8 @@ def test_what_it_learnt_it_dreams(taught):
 
 @pytest.fixture(scope="module")
 def fused(tmp_path_factory):
-    """Return (task, model): costs depend on neighbourhoods, which the memory knows alone, as the networks are tiny."""
+    """Return (task, model) with neighbourhood costs, which only the model's memory knows because its networks are
+    tiny."""
     task = with_cost(task_of(signs_and_products(), SIGNS_AND_PRODUCTS), Fused())
     config, folder = replace(SMALL, hidden=0, calibration=0.0), tmp_path_factory.mktemp("fused")
     with eager():
@@ -107,11 +110,12 @@ def test_what_neighbourhoods_cost_is_recalled_and_steps_without_doubt_earn_what_
 
 
 def test_gains_add_up_to_the_costs_of_two_graphs_within_what_their_nodes_leave_open(fused, monkeypatch):
-    """No way around pays: estimates of gains alone would let a dream earn by rewriting to and fro."""
+    """Rewards follow the difference of two graphs. With independent estimates a dream could gain by rewriting back and
+    forth."""
     task, model = fused
     monkeypatch.setattr(NeuralSimulator, "_bounded", lambda self, rows, matches, gain, sure: gain)
     for table in model.costs.memory.match_gains:
-        monkeypatch.setattr(table, "mean", table.mean + 1e6)  # every rewrite seems to gain
+        monkeypatch.setattr(table, "mean", table.mean + 1e6)  # Every rewrite now has a large estimated gain.
         monkeypatch.setattr(table, "spread", np.full_like(table.spread, 1.0))
     (log,) = logged_edits(random_episodes(task, 1, 1))
     index = next(iter(by_grounding(model.groundings, [log])))
@@ -139,7 +143,7 @@ def test_of_two_estimates_of_a_gain_the_surer_one_weighs_more():
 
 @pytest.mark.nightly
 def test_of_classes_that_nobody_rewrote_it_says_what_they_gain(trained):
-    """Were nothing known of any class: what it predicts lies where those that were rewritten gained."""
+    """Treat every class as never rewritten. The predicted reward then lies near the gains of the class in the data."""
     model, _ = trained
     task = task_of(signs_and_products(), SIGNS_AND_PRODUCTS)
     training = TrainingSet.of(random_episodes(task, 60, 8), task.encoding_spec.n_rules)
@@ -163,7 +167,7 @@ def test_of_classes_that_nobody_rewrote_it_says_what_they_gain(trained):
 
 @pytest.mark.nightly
 def test_what_was_rewritten_and_gained_nothing_in_the_median_is_known(trained):
-    """It is no class that nobody rewrote, of which the networks are asked."""
+    """The networks predict rewards only of classes that were never rewritten, so a known median of 0 stays 0."""
     model, _ = trained
     task = task_of(signs_and_products(), SIGNS_AND_PRODUCTS)
     training = TrainingSet.of(random_episodes(task, 60, 8), task.encoding_spec.n_rules)
@@ -193,7 +197,7 @@ def test_gains_of_all_steps_together_are_the_difference_of_two_graphs(taught):
 
 
 class Never:
-    """In place of what says which effects are sure."""
+    """A stand-in for the table of sure effects that marks every effect as unsure."""
 
     values = np.zeros(10**4, bool)
 
@@ -202,7 +206,8 @@ class Never:
 
 
 def limited_gains(model, monkeypatch, elements: float) -> list[np.ndarray]:
-    """[of sure effects, of others], in ps, where every rule gained −3 to 2 on tensors of so many elements."""
+    """Return [gains of sure effects, gains of other effects] in ps, where every rule gained −3 to 2 on tensors of
+    `elements`."""
     task = task_of(signs_and_products(), SIGNS_AND_PRODUCTS)
     limits = np.array([[rule, 0, elements, gain] for rule in range(len(task.rules)) for gain in (-3.0, 2.0)])
     result = []
@@ -226,7 +231,7 @@ def limited_gains(model, monkeypatch, elements: float) -> list[np.ndarray]:
 
 @pytest.mark.nightly
 def test_an_effect_gains_no_more_than_its_rule_ever_did_and_a_sure_one_as_much_again(trained, monkeypatch):
-    """And yet what all steps gained together is the difference of two graphs."""
+    """The gains are limited; the sum of all gains is still the difference of two graphs."""
     sure, unsure = limited_gains(trained[0], monkeypatch, 1e6)
     assert (-6 <= sure).all() and (sure <= 5).all() and sure.min() < -3
     assert (-3 <= unsure).all() and (unsure <= 2).all() and np.isin(unsure, (-3, 2)).any()
@@ -234,7 +239,7 @@ def test_an_effect_gains_no_more_than_its_rule_ever_did_and_a_sure_one_as_much_a
 
 @pytest.mark.nightly
 def test_a_sure_effect_gains_in_proportion_more_on_tensors_larger_than_its_rule_ever_replaced(trained, monkeypatch):
-    """The toy's tensors have 32 elements; of a rule that replaced tensors of half as many, limits are twice as wide."""
+    """The toy's tensors have 32 elements. If a rule replaced tensors of 16 elements, its limits are twice as wide."""
     (sure, unsure), (twice, still) = (limited_gains(trained[0], monkeypatch, elements) for elements in (32.0, 16.0))
     cut = np.isin(sure, (-5.0, 5.0))
     assert cut.any() and (twice[cut] == 2 * sure[cut]).all() and (still == unsure).all()
@@ -247,7 +252,8 @@ def test_a_loaded_model_says_the_same_and_a_damaged_one_nothing(trained, tmp_pat
     episodes = random_episodes(task, *at_night((5, 8), (2, 3)), seed=2)
     back = load(folder, model.spec)
     for one, other in zip(said(model, episodes), said(back, episodes), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-5)  # other questions were asked together: sums are rounded
+        # The batch differs from the batch of the first model, so sums round differently.
+        np.testing.assert_allclose(one, other, rtol=1e-5)
     back.save(tmp_path)
     assert (tmp_path / "learnt.json").read_bytes() == (folder / "learnt.json").read_bytes()
     for name in ("learnt.json", "weights.npz"):
@@ -261,7 +267,8 @@ def test_a_loaded_model_says_the_same_and_a_damaged_one_nothing(trained, tmp_pat
 @pytest.mark.nightly
 @eager()
 def test_a_training_that_was_killed_ends_as_one_that_was_not(undisturbed, tmp_path, monkeypatch):
-    """Killed in the middle of each of the five networks (by day of the second one), at its last checkpoint."""
+    """Kill the training once in each of its five networks (by day in the second only) and resume it from the
+    checkpoint."""
     episodes, spec, folder, training, _ = undisturbed
     whole = training.results
     assert whole["match"] and whole["node"] and whole["episode"]
@@ -319,12 +326,12 @@ def test_all_that_edits_name_is_observed():
 
 
 def met(rules):
-    """All matches that were ever there."""
+    """Return all matches that were ever present, as (pattern, signature)."""
     return [(learned.pattern, signature) for learned in rules.patterns for signature in learned.effects]
 
 
 def numbers_of(tensor):
-    """The sizes, then the content, as integers; None for none."""
+    """Return the sizes and then the content of a tensor as integers; None for an unused entry."""
     sizes = [round(np.expm1(size)) or None for size in tensor[SIZES]]
     content = [round(np.sign(part) * np.expm1(abs(part) - 1)) or None if part else None for part in tensor[CONTENT]]
     return sizes + content
@@ -337,7 +344,8 @@ def test_two_tensors_of_a_match_are_joined_by_what_is_equal_in_them(learnt):
     assert batch.edges.shape == (len(batch.senders), EDGE_COLUMNS)
     assert np.array_equal(batch.owners[batch.senders], batch.owners[batch.receivers])
     assert np.array_equal(np.repeat(np.arange(len(asked)), batch.n_edges), batch.owners[batch.senders])
-    integers = (table.tensors[:, 4] == 0) | (table.tensors[:, LENGTH] == 0)  # other contents are no sizes
+    # Contents of other data types are no sizes.
+    integers = (table.tensors[:, 4] == 0) | (table.tensors[:, LENGTH] == 0)
     pairs = np.flatnonzero(batch.edges[:, PAIR])
     pairs = pairs[integers[batch.tensors[batch.senders[pairs]]] & integers[batch.tensors[batch.receivers[pairs]]]]
     numbers, equal, literal = list(map(numbers_of, table.tensors)), 0, 0
@@ -381,8 +389,8 @@ def test_a_verdict_does_not_depend_on_who_is_judged_beside(trained):
 
 @eager()
 def test_what_networks_do_not_agree_on_is_not_sure(learnt):
-    """Untrained ones: what both say is as sure as the one is that doubts it more; where one of them prefers another
-    structure or operator, it gives this one no more than a half."""
+    """Judge with untrained networks. Their common verdict has the lower of the two certainties; if one network prefers
+    another structure or operator, the certainty is at most 0.5."""
     training, table = learnt
     examples = Examples.of(training.groundings.rules)
     vocabulary, networks = vocabulary_of(training.groundings.rules, examples), []
@@ -392,7 +400,7 @@ def test_what_networks_do_not_agree_on_is_not_sure(learnt):
     both, *each = (Judge(some, vocabulary, table) for some in (networks, networks[:1], networks[1:]))
     agreed, differed = 0, 0
     for judge in (both, *each):
-        judge.consider(examples.rewritten[:20])  # in one pass of its networks
+        judge.consider(examples.rewritten[:20])  # One pass of the judge's networks answers all questions.
     for asked in examples.rewritten[:20]:
         said, (one, other) = both(asked), (judge(asked) for judge in each)
         assert said.applies == pytest.approx((one.applies + other.applies) / 2, abs=1e-6)
@@ -406,7 +414,7 @@ def test_what_networks_do_not_agree_on_is_not_sure(learnt):
 
 
 def test_only_rules_that_were_ever_refuted_are_judged(trained):
-    """Of the others the network saw no match to which they do not apply, so what it says of them says nothing."""
+    """The network saw no refuted match of the other rules, so its verdict about these rules means nothing."""
     model, _ = trained
     rules = model.groundings.rules
     known = {(number, signature) for number, learned in enumerate(rules.patterns) for signature in learned.effects}
@@ -430,7 +438,7 @@ def test_only_rules_that_were_ever_refuted_are_judged(trained):
 
 
 def test_which_operand_is_which_is_seen(learnt):
-    """A match whose operands have changed places is another match, although it consists of the same."""
+    """A match with exchanged operands gets another verdict, although it consists of the same nodes and tensors."""
     training, table = learnt
     tf.random.set_seed(0)
     network, swapped, asked = MatchNetwork(N_RULES, 1, 1, 32, 1), [], met(training.groundings.rules)[:60]
@@ -447,13 +455,14 @@ def test_which_operand_is_which_is_seen(learnt):
 
 
 def test_what_is_equal_and_what_is_a_sum_is_told():
-    """Of fillings beside a match: rows 1 to 3 have the sizes 3, 4 and 7, row 4 has 5; the match has rows 1 and 2."""
+    """Compare candidate tensors with a match: rows 1 to 3 have the sizes 3, 4 and 7, row 4 has 5; the match has rows 1
+    and 2."""
     sizes = np.array([[0.0] * 6, *[[n] + [0.0] * 5 for n in (3, 4, 7, 5)]], np.float32)
     seen = sums(sizes[1:], sizes[[1, 2]])
     assert np.array_equal(seen[:, 0], [0, 0, 1, 0]) and not seen[:, 1:6].any()
     seen = sums(sizes[1:], sizes[[3, 2]])  # 7 and 4
     assert np.array_equal(seen[:, 6], [1, 0, 0, 0]) and not seen[:, :6].any()
-    assert not sums(sizes, sizes[[1, 0]]).any()  # none is no summand
+    assert not sums(sizes, sizes[[1, 0]]).any()  # An unused entry is no summand.
 
     beside = np.zeros((4, COPIES), np.int32)
     beside[:, :2] = 3, 2
@@ -477,7 +486,8 @@ def test_softmax_by_owner():
 
 
 def test_a_node_is_seen_with_its_neighbourhood_and_nothing_else(learnt):
-    """Costs from the ball around a node are those from the whole graph, and graphs side by side do not mix."""
+    """The costs computed from the ball around a node equal those computed from the whole graph, and batched graphs do
+    not mix."""
     training, table = learnt
     network, distance = NodeNetwork(8, 3, 2), 3
     graphs = whole_graphs(training, table)[:3]

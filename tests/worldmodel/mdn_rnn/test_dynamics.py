@@ -16,7 +16,7 @@ def tensors(steps: Steps) -> Steps:
 
 
 def test_the_loss_ignores_padding_exactly(trained):
-    """Garbage beyond the end of a sequence changes no bit of the loss nor of its gradient."""
+    """Random values beyond the end of a sequence do not change a bit of the loss or of its gradient."""
     model, _ = trained
     steps, random = packed(model), np.random.default_rng(0)
     beyond = np.arange(steps.rewards.shape[1]) >= steps.length[:, None]
@@ -71,7 +71,8 @@ def test_the_state_of_a_finished_sequence_stays(trained):
 
 
 def test_a_warmed_window_is_a_piece_of_the_whole(trained):
-    """The loss of an episode is that of its first steps and of the window after them, weighted by length."""
+    """The loss of an episode is the length-weighted mean of the loss of its first steps and the loss of the remaining
+    window."""
     model, _ = trained
     steps, dynamics = packed(model), model.dynamics
     row, cut = np.array([int(steps.length.argmax())]), 3
@@ -90,7 +91,7 @@ def test_invalid_actions_are_left_out_of_the_sequences():
     episode = toy.episode(0)
     counts, actions = episode.counts, episode.actions.copy()
     z = np.arange(len(counts), dtype=np.float32)[:, None]
-    actions[1] = 0, toy.SPEC.max_locations - 1  # the toy never has so many matches
+    actions[1] = 0, toy.SPEC.max_locations - 1  # No state of the toy has this location.
     episode.actions, episode.rewards = actions, np.where(np.arange(len(actions)) == 1, -100, episode.rewards)
     steps = pack_episodes([episode], z)
     assert steps.length[0] == len(episode) - 1

@@ -5,7 +5,7 @@ from tests.toys import letters as toy
 
 
 def shuffled(graph: GraphArrays, random: np.random.Generator) -> GraphArrays:
-    """The same graph with its nodes renumbered and its edges in another order."""
+    """Return the same graph with its nodes renumbered and its edges in another order."""
     nodes, edges = random.permutation(len(graph.ops)), random.permutation(len(graph.senders))
     position = np.argsort(nodes).astype(np.int32)
     return GraphArrays(
@@ -15,7 +15,7 @@ def shuffled(graph: GraphArrays, random: np.random.Generator) -> GraphArrays:
 
 
 def graph_from_observation(observation: dict) -> GraphArrays:
-    """Takes the padding off a real observation."""
+    """Return the graph of a real observation without its padding."""
     n_node, n_edge = int(observation["n_node"][0]), int(observation["n_edge"][0])
     return GraphArrays(
         ops=observation["ops"][:n_node], nodes=observation["nodes"][:n_node], edges=observation["edges"][:n_edge],
@@ -36,7 +36,7 @@ def test_the_order_of_nodes_and_edges_does_not_matter(trained):
 
 
 def test_the_structure_does_matter(trained):
-    """The same letters in another order: only the edges distinguish the two chains."""
+    """Two chains of the same letters in another order differ only in their edges."""
     model, _ = trained
     one, two = model.encode([toy.graph(toy.START), toy.graph(tuple(sorted(toy.START)))])
     assert np.abs(one - two).max() > 0.5

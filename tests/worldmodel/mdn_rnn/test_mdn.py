@@ -9,7 +9,7 @@ WEIGHTS, MEANS, SIGMAS = (0.7, 0.3), (-2.0, 1.0), (0.5, 0.25)
 
 
 def known_mixture(copies: int) -> network_parts.Mixture:
-    """`copies` times the same mixture, as [copies, 2]."""
+    """Return a batch of `copies` equal mixtures, [copies, 2]."""
     fields = np.log(WEIGHTS), MEANS, np.log(SIGMAS)
     return network_parts.Mixture(*(tf.constant(np.tile(field, (copies, 1)), tf.float32) for field in fields))
 
@@ -50,7 +50,7 @@ def test_maximum_likelihood_recovers_a_known_mixture():
 
 
 def mode_component(mixture: network_parts.Mixture) -> np.ndarray:
-    """The mean of the most probable component, [.., D]."""
+    """Return the mean of the most probable component, [.., D]."""
     component = np.argmax(mixture.logits, axis=-1)
     return np.take_along_axis(mixture.mean.numpy(), component[..., None], axis=-1)[..., 0]
 

@@ -62,7 +62,7 @@ def test_a_missing_or_damaged_folder_is_a_clear_error(trained, tmp_path):
 
 @pytest.mark.nightly
 def test_a_replay_is_the_dream_of_the_recorded_actions(trained):
-    """From an episode's start, a replay predicts what a dream at temperature 0 does of the same actions."""
+    """From the start of an episode, a replay predicts the same as a dream at temperature 0 with the same actions."""
     model, _ = trained
     episode = next(e for e in toy.episodes(20) if e.terminated[-1] and len(e) > 4)
     replay = model.replay([toy.episode(1), episode], np.array([1]), np.array([0]), len(episode))
@@ -70,7 +70,7 @@ def test_a_replay_is_the_dream_of_the_recorded_actions(trained):
     env.reset(seed=0)
     for k, action in enumerate(episode.actions):
         observation, reward, terminated, *_ = env.step(action)
-        if reward == -100:  # the dream denies what was possible: from here on it is another episode
+        if reward == -100:  # The dream has refused the recorded action, so the two differ from here on.
             break
         np.testing.assert_allclose(replay.rewards[0, k], reward, atol=1e-4)
         np.testing.assert_array_equal(replay.counts[0, k], observation["counts"][:-1])
@@ -79,7 +79,8 @@ def test_a_replay_is_the_dream_of_the_recorded_actions(trained):
 
 
 def test_a_replay_starts_where_it_is_asked_to_and_has_seen_what_was_before(trained):
-    """One step from each step of an episode: the start is real, and so is the memory of what led there."""
+    """Replay one step from each step of an episode: the start state is real, and the hidden state has seen the earlier
+    steps."""
     model, _ = trained
     episode = next(e for e in toy.episodes(20) if len(e) > 5)
     starts = np.arange(len(episode))

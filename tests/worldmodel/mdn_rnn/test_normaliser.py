@@ -18,7 +18,7 @@ def test_blending_gives_the_moments_of_the_mixture():
     random = np.random.default_rng(0)
     old, new = (random.normal(mean, 1, (100, 1)).astype(np.float32) for mean in (0, 5))
     normaliser = Normaliser(1)
-    normaliser.update(old, 0.5)  # the first update replaces
+    normaliser.update(old, 0.5)  # The first update replaces the initial statistics.
     normaliser.update(new, 0.5)
     both = np.concatenate([old, new])
     np.testing.assert_allclose(normaliser.mean, both.mean(0), rtol=1e-5)

@@ -1,4 +1,4 @@
-"""Every option of the model does what it says."""
+"""Test each option of the model "mdn-rnn"."""
 
 import dataclasses
 from functools import cache
@@ -19,13 +19,13 @@ from worldmodel.mdn_rnn import training
 from worldmodel.mdn_rnn.batching import Steps
 from worldmodel.mdn_rnn.dynamics import Outcome
 from worldmodel.mdn_rnn.model import MDNRNNWorldModel, disagreement
-from worldmodel.mdn_rnn.training import train  # without the fidelity on held-out episodes, which has tests of its own
+from worldmodel.mdn_rnn.training import train  # leaves out the fidelity on held-out episodes, which has own tests
 from worldmodel.train_and_load import load, prepare_tensorflow
 from worldmodel.world_model_options import MDNRNNConfig
 
 pytestmark = pytest.mark.usefixtures("eager")
 
-TINY = MDNRNNConfig(  # an encoder that is not trained costs no trace of its training
+TINY = MDNRNNConfig(  # An untrained encoder saves the time to trace its training.
     latent=4, encoder_hidden=8, message_passing_steps=1, hidden=8, gaussians=2, encoder="untrained",
     encoder_steps=2, steps=at_night(4, 2), batch_graphs=8, batch_episodes=4, max_sequence=4, holdout=0.0,
 )
@@ -33,9 +33,10 @@ TINY = MDNRNNConfig(  # an encoder that is not trained costs no trace of its tra
 
 @cache
 def made(**options) -> MDNRNNWorldModel:
-    """Untrained, with the weights of seed 0 and the statistics of some episodes, but for latents that vary more.
+    """Return an untrained model with the weights of seed 0, fitted to the statistics of some episodes with random
+    latents.
 
-    One model for all tests that ask for the same options; none of them trains it.
+    All tests that ask for the same options share one model; no test trains it.
     """
     prepare_tensorflow(0)
     model = MDNRNNWorldModel(toy.SPEC, dataclasses.replace(TINY, **options))
@@ -47,7 +48,7 @@ def made(**options) -> MDNRNNWorldModel:
 
 
 class Learnt(NamedTuple):
-    """A finished training; its weights lie in the folder."""
+    """A finished training, with the folder of its weights."""
 
     model: MDNRNNWorldModel
     results: dict
@@ -66,7 +67,8 @@ def learnt(folder, episodes=None, **options) -> Learnt:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(training, "Updates", Watched)
         patch.setattr(training, "LOG_EVERY", 1)
-        with StageWriter(folder / "tensorboard", "train-wm") as writer:  # which refuses curves that are not declared
+        # The writer refuses curves that are not declared.
+        with StageWriter(folder / "tensorboard", "train-wm") as writer:
             results = train(
                 dataclasses.replace(TINY, **options), toy.SPEC, episodes or toy.episodes(12), folder, seed=0,
                 log=writer.scalars,
@@ -74,23 +76,23 @@ def learnt(folder, episodes=None, **options) -> Learnt:
     return Learnt(load(folder), results, made[0], folder)
 
 
-# What several tests look at.
+# The trainings below are shared by several tests.
 
 
 @pytest.fixture(scope="module")
 def three(tmp_path_factory) -> Learnt:
-    """An encoder that is trained, and three members (by day two)."""
+    """Return a training with a trained encoder and three ensemble members (two by day)."""
     return learnt(tmp_path_factory.mktemp("three"), members=at_night(3, 2), encoder="trained")
 
 
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory) -> Learnt:
-    """An encoder that is not trained, and no heads for masks."""
+    """Return a training with an untrained encoder, without mask heads."""
     return learnt(tmp_path_factory.mktemp("bare"), mask_heads=False, holdout=0.2)
 
 
 def first_steps(model: MDNRNNWorldModel, temperature: float, n: int = 64):
-    """z after swapping, in n dreams."""
+    """Return z after a swap in each of n dreams."""
     dreams = model.imagine(toy.ToyState(toy.START), n)
     dreams.advance(np.tile([2, 0], (n, 1)), np.ones(n, bool), temperature, (0, 0))
     return dreams.z
@@ -157,7 +159,7 @@ IMPATIENT = {
 
 
 def watched(folder, **options) -> tuple[dict, dict]:
-    """({step: held-out loss}, results) of a training that gets worse."""
+    """Return ({step: held-out loss}, results) of a training that gets worse."""
     evaluations = {}
 
     def log(step, values):

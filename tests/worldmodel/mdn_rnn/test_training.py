@@ -25,7 +25,7 @@ class Killed(Exception):
 
 
 class Progress:
-    """Like tqdm; kills the training after so many steps."""
+    """A progress bar like tqdm that kills the training after `kill_at` steps."""
 
     def __init__(self, kill_at: int | None = None):
         self.n, self.kill_at = 0, kill_at
@@ -47,7 +47,7 @@ def weights(folder) -> bytes:
 
 
 def stream(batch: int, first: int):
-    """The online mini-batches from number `first` on."""
+    """Yield the online mini-batches, starting with number `first`."""
     while True:
         yield [toy.episode(batch * first + i) for i in range(batch)]
         first += 1
@@ -58,7 +58,7 @@ def source(config: MDNRNNConfig):
 
 
 class Watched(training.Updates):
-    """Counts nothing itself: it is kept, so that a test can ask it how often it was traced."""
+    """A trainer that is remembered, so that a test can read how often its functions were traced."""
 
     made: ClassVar[list["Watched"]] = []
 
@@ -68,7 +68,7 @@ class Watched(training.Updates):
 
 
 class Run(NamedTuple):
-    """An undisturbed run, which several tests share."""
+    """An uninterrupted run that several tests share."""
 
     config: MDNRNNConfig
     folder: Path
@@ -94,7 +94,7 @@ def test_the_progress_counts_every_step(run):
 @eager()
 def test_the_same_seed_gives_the_same_bytes_in_a_run_that_is_killed_and_resumed(run, tmp_path):
     config, steps = run.config, run.config.total_steps
-    # At night also in the first phase, which trains the encoder.
+    # At night, also kill the first phase, which trains the encoder.
     for kill_at in at_night((2, steps - 1), (steps - 1,)):
         with pytest.raises(Killed):
             train(config, toy.SPEC, source(config), tmp_path / "killed", seed=3, progress=Progress(kill_at))
@@ -153,7 +153,8 @@ def test_a_loss_that_is_not_finite_stops_the_training(tmp_path):
 
 @eager()
 def test_what_is_logged(tmp_path, monkeypatch):
-    """Every loss and its parts, the learning rate and the gradient's norm, of encoder and dynamics."""
+    """The log holds every loss and its parts, the learning rate and the gradient norm of the encoder and the
+    dynamics."""
     logged, every = {}, at_night(10, 2)
     monkeypatch.setattr(training, "LOG_EVERY", every)
     config = dataclasses.replace(TINY, holdout=0.2, encoder_steps=every, steps=every)
