@@ -42,7 +42,7 @@ def called(*command, programs: dict[str, str], folder: Path, **environment: str)
 
 
 @pytest.mark.parametrize("pip", [{}, {"PIP_CONFIG_FILE": "/somewhere/pip.conf"}, {"XDG_CONFIG_HOME": "/elsewhere"}])
-def test_the_tests_run_with_nothing_that_the_machine_remembers(tmp_path, pip):
+def test_the_tests_run_without_any_remembered_state_of_the_machine(tmp_path, pip):
     callers = {name: str(tmp_path / name) for name in FRESH}
     for folder in callers.values():
         Path(folder).mkdir()
@@ -95,7 +95,7 @@ def test_make_says_which_python_it_needs(tmp_path, arguments, working):
     ]
 
 
-def test_make_keeps_the_environment_that_is_there(tmp_path):
+def test_make_keeps_an_existing_environment(tmp_path):
     """Whichever Python it has: a newer setup.py is installed into it."""
     pip = tmp_path / ".venv" / "bin" / "pip"
     pip.parent.mkdir(parents=True)
@@ -111,7 +111,7 @@ def test_make_keeps_the_environment_that_is_there(tmp_path):
     )
 
 
-def test_everything_says_the_same_pythons():
+def test_all_files_state_the_same_python_versions():
     setup, makefile, readme = ((ROOT / name).read_text() for name in ("setup.py", "Makefile", "README.md"))
     low, high = map(int, re.search(r'python_requires=">=3\.(\d+),<3\.(\d+)"', setup).groups())
     *others, newest = [f"3.{minor}" for minor in range(low, high)]

@@ -97,11 +97,11 @@ def missing_options(page: str) -> list[str]:
 
 
 @pytest.mark.parametrize("missing", [missing_paths, missing_names, missing_options])
-def test_what_a_page_names_is_there(missing):
+def test_everything_that_a_page_names_exists(missing):
     assert [(page, names) for page in PAGES if (names := missing(page))] == []
 
 
-def test_every_room_of_rlflow_is_on_the_map():
+def test_every_package_of_rlflow_is_on_the_architecture_page():
     named = {name for line in prose("docs/ARCHITECTURE.md") for name in quoted(line)}
     rooms = {
         f"rlflow/{path.name}/" for path in (ROOT / "rlflow").iterdir() if path.is_dir() and path.name != "__pycache__"
@@ -124,7 +124,7 @@ def missing_files(path: Path, text: str) -> list[str]:
     return [name for name in names if not (path.parent / name).exists() and not (ROOT / name).exists()]
 
 
-def test_what_docstrings_of_modules_name_is_there():
+def test_every_file_named_in_module_docstrings_exists():
     missing = []
     for package in ("rlflow", "worldmodel", "controllers"):
         for path in (ROOT / package).rglob("*.py"):
@@ -136,7 +136,7 @@ def test_what_docstrings_of_modules_name_is_there():
     ]
 
 
-def test_what_docstrings_say_is_raised_is_there():
+def test_every_exception_named_in_docstrings_exists():
     raised, classes = set(), {name for name in dir(builtins) if name[0].isupper()}
     for package in ("rlflow", "worldmodel", "controllers", "benchmarks"):
         for path in (ROOT / package).rglob("*.py"):
@@ -147,7 +147,7 @@ def test_what_docstrings_say_is_raised_is_there():
     assert sorted((name, file) for name, file in raised if name not in classes) == []
 
 
-def test_what_is_not_there_is_missed(monkeypatch):
+def test_missing_names_on_a_page_are_reported(monkeypatch):
     page = (
         "Has `rlflow/graph/modle.py`, [a page](nowhere.md), `rlflow.graph.ir.Grpah`, `dream.doubt` and "
         "`rlflow/cli/main.py`, `mian.py`."

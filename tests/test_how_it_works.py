@@ -31,7 +31,7 @@ def squeezenet() -> RewriteState:
     return EnvSpec("squeezenet1_1", cost="analytic").make_task().initial
 
 
-def test_the_rewrite_of_the_picture_costs_what_it_says(squeezenet):
+def test_the_rewrite_in_the_picture_has_the_stated_cost(squeezenet):
     (match,) = matches(squeezenet, "relu-maxpool")
     new, pairs = squeezenet.follow(match), []
     for state, other in ((squeezenet, new), (new, squeezenet)):
@@ -46,7 +46,7 @@ def test_the_rewrite_of_the_picture_costs_what_it_says(squeezenet):
     assert f"cost {after:.1f} instead of {before:.1f} microseconds" in PAGE
 
 
-def test_the_second_rewrite_is_possible_only_after_the_first_and_pays_for_it(squeezenet):
+def test_the_second_rewrite_needs_the_first_and_outweighs_its_cost(squeezenet):
     assert not matches(squeezenet, "conv-of-concat")
     gains = {}  # convolution → what the two rewrites there change of the cost, in µs
     for match in matches(squeezenet, "conv-bias-out"):
@@ -61,14 +61,14 @@ def test_the_second_rewrite_is_possible_only_after_the_first_and_pays_for_it(squ
     assert len(gains) == 6 and "gains at five convolutions" in PAGE
 
 
-def test_rules_are_quoted_as_they_are():
+def test_rules_are_quoted_verbatim():
     rules = load_rules()
     assert f"{len(rules)} such equations" in PAGE
     quoted = re.search(r"```\n(relu-maxpool: .*?)\n```", PAGE, flags=re.DOTALL)[1]
     assert quoted in (DOCS.parent / "rlflow/rules/elementwise.rules").read_text()
 
 
-def test_pictures_are_small_with_a_background_of_their_own():
+def test_pictures_are_small_and_have_their_own_background():
     for picture, text in PICTURES.items():
         root = ElementTree.fromstring(text)
         width, height = map(float, root.attrib["viewBox"].split()[2:])

@@ -62,7 +62,7 @@ def files_of(package: str) -> list[Path]:
 
 
 @pytest.mark.parametrize("package", FORBIDDEN)
-def test_imports_go_one_way(package):
+def test_imports_between_packages_go_one_way(package):
     assert files_of(package)
     for path in files_of(package):
         for name in imported(path):
@@ -88,7 +88,7 @@ def module_of(path: Path) -> str:
     return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
-def test_every_room_of_rlflow_stands_on_a_floor():
+def test_every_package_of_rlflow_belongs_to_a_layer():
     rooms = {path.name for path in (ROOT / "rlflow").iterdir() if path.is_dir() and path.name != "__pycache__"}
     assert rooms == {room for floor in FLOORS for room in floor}
     assert sorted([path.name for path in (ROOT / "rlflow").glob("*.py")]) == ["__init__.py", "library.py"]
@@ -101,7 +101,7 @@ def test_only_the_command_line_imports_the_prover():
                 assert not any(name.startswith("rlflow.proving") for name in imported(path)), path
 
 
-def test_imports_inside_rlflow_go_down_the_floors():
+def test_imports_inside_rlflow_go_down_the_layers():
     for path in files_of("rlflow") + files_of(ROOF):
         own = floor_of(module_of(path))
         for name in imported(path):
@@ -133,7 +133,7 @@ def names_of(path: Path, package: str) -> set[str]:
     return {name for name in imported(path) if name.rpartition(".")[0] == package}
 
 
-def test_the_search_for_imports_sees_lazy_ones(tmp_path):
+def test_the_search_for_imports_sees_lazy_imports(tmp_path):
     file = tmp_path / "lazy.py"
     file.write_text(
         "def f():\n    from worldmodel import dream\n    import importlib\n    importlib.import_module('cma')\n"
@@ -141,7 +141,7 @@ def test_the_search_for_imports_sees_lazy_ones(tmp_path):
     assert {"worldmodel.dream", "cma"} <= imported(file)
 
 
-def test_run_py_only_calls_the_roof():
+def test_run_py_only_calls_the_command_line():
     text = (ROOT / "run.py").read_text()
     assert imported(ROOT / "run.py") == {"sys", f"{ROOF}.main", f"{ROOF}.main.main"} and len(text.splitlines()) <= 15
 
@@ -161,7 +161,7 @@ def of_rlflow(modules: set[str]) -> set[str]:
     return {name for name in modules if name.split(".")[0] in ("rlflow", "worldmodel", "controllers")}
 
 
-def test_the_front_door_imports_nothing_that_it_offers():
+def test_importing_rlflow_loads_none_of_the_modules_behind_its_names():
     modules = imported_by("import rlflow")
     assert of_rlflow(modules) == {
         "rlflow", "rlflow.common", "rlflow.common.errors", "rlflow.common.options", "rlflow.env",
@@ -172,7 +172,7 @@ def test_the_front_door_imports_nothing_that_it_offers():
     assert "rlflow.library" in offered and not offered & LEARNING
 
 
-def test_help_waits_for_nothing_that_only_commands_need():
+def test_the_help_imports_nothing_that_only_commands_need():
     ended = "\n".join(["from rlflow.cli.main import main", "try: main(['--help'])", "except SystemExit: pass"])
     modules = imported_by(ended)
     assert "rlflow.cli.optimise" in modules
@@ -182,7 +182,7 @@ def test_help_waits_for_nothing_that_only_commands_need():
     }  # fmt: skip
 
 
-def test_importing_all_of_rlflow_the_roof_the_registries_and_what_serves_every_world_model_brings_no_tensorflow():
+def test_importing_rlflow_and_all_shared_modules_loads_no_tensorflow():
     modules = [module_of(path) for package in ("rlflow", ROOF, STAGES) for path in files_of(package)]
     generic = [
         f"worldmodel.{name}"

@@ -74,7 +74,7 @@ def called(*command, folder: Path) -> subprocess.CompletedProcess:
     return done
 
 
-def test_the_wheel_holds_every_file_of_the_packages_and_names_nothing_else(installed):
+def test_the_wheel_holds_exactly_the_files_of_the_packages(installed):
     names = set(zipfile.ZipFile(installed.wheel).namelist())
     files = set()
     for folder, package in PACKAGES.items():
@@ -85,7 +85,7 @@ def test_the_wheel_holds_every_file_of_the_packages_and_names_nothing_else(insta
     assert {"rlflow/rules/fusion.rules", "rlflow/rules/proofs.json", "rlflow/configs/default.yaml"} <= files
 
 
-def test_site_packages_gets_no_common_name_and_nothing_that_learns(installed):
+def test_installing_rlflow_adds_no_common_name_and_no_learning_library(installed):
     names = {path.name.partition(".")[0].partition("-")[0] for path in installed.site_packages.iterdir()}
     assert {"rlflow", "numpy", "onnxruntime", "scipy"} <= names
     assert not names & {"run", "configs", "benchmarks", "tests", "setup"}
@@ -93,7 +93,7 @@ def test_site_packages_gets_no_common_name_and_nothing_that_learns(installed):
 
 
 @pytest.mark.nightly
-def test_the_command_optimises_a_model_and_says_its_own_name(installed, tmp_path):
+def test_the_installed_command_optimises_a_model_and_shows_its_own_name(installed, tmp_path):
     arguments = ("tiny_squeezenet1_1", "--out", "x.onnx", "--seconds", "600", "--json", "r.json", *QUICK)
     done = called(installed.program, "optimise", *arguments, folder=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -123,7 +123,7 @@ def test_search_validate_replay_bound_and_the_lists_need_no_tensorflow(installed
 
 
 @pytest.mark.nightly
-def test_a_script_without_a_guard_calls_the_library(installed, tmp_path):
+def test_a_script_without_a_main_guard_can_call_the_library(installed, tmp_path):
     (tmp_path / "script.py").write_text(LIBRARY)
     done = called(installed.python, "script.py", folder=tmp_path)
     assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
@@ -147,7 +147,9 @@ def test_a_script_without_a_guard_calls_the_library(installed, tmp_path):
         ),
     ],
 )
-def test_who_asks_for_what_learns_is_told_in_one_line_what_to_install(installed, tmp_path, arguments, needs):
+def test_a_missing_learning_dependency_is_reported_in_one_line_with_its_install_command(
+    installed, tmp_path, arguments, needs
+):
     done = called(installed.program, *arguments, folder=tmp_path)
     assert done.returncode == 1 and needs in done.stderr and "pip install 'rlflow[learn]'" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1

@@ -34,7 +34,7 @@ def cores(monkeypatch):
 # -- by default ------------------------------------------------------------------------------------
 
 
-def test_a_run_goes_on_with_as_many_threads_as_it_began_with(cores, tmp_path):
+def test_a_resumed_run_keeps_its_number_of_threads(cores, tmp_path):
     cores(3)
     begun = RunFolder.open(tmp_path, "tiny_resnet18", overrides=["cost.name=analytic"])
     begun.stage("search", dict)  # the options are stored when a command works in the folder
@@ -45,7 +45,7 @@ def test_a_run_goes_on_with_as_many_threads_as_it_began_with(cores, tmp_path):
     assert RunFolder.open(tmp_path / "other", "tiny_resnet18").spec.threads == 5
 
 
-def test_another_process_makes_the_task_for_as_many_threads(cores):
+def test_another_process_makes_the_task_with_the_same_number_of_threads(cores):
     cores(3)
     sent = pickle.dumps(EnvSpec("tiny_resnet18"))
     cores(5)
@@ -53,7 +53,7 @@ def test_another_process_makes_the_task_for_as_many_threads(cores):
 
 
 @pytest.mark.parametrize("command", ["optimise m --out x", "measure a b", "validate a b", "costs record m"])
-def test_all_commands_mean_the_same_by_threads(command, capsys):
+def test_all_commands_have_the_same_default_number_of_threads(command, capsys):
     words = command.split()
     assert make_parser().parse_args(words).threads is None
     with pytest.raises(SystemExit):
@@ -64,7 +64,7 @@ def test_all_commands_mean_the_same_by_threads(command, capsys):
 # -- kernels ---------------------------------------------------------------------------------------
 
 
-def test_several_threads_are_awake_when_a_kernel_is_timed_and_no_run_has_that_on_it(monkeypatch):
+def test_extra_work_wakes_the_threads_of_a_timed_kernel_if_there_are_several(monkeypatch):
     """The empty model, whose time is subtracted from the time of a kernel, is timed in the same way."""
     timed = []
     monkeypatch.setattr(timing, "session", lambda model, *given: timed.append(model) or session(model, *given))
@@ -75,7 +75,7 @@ def test_several_threads_are_awake_when_a_kernel_is_timed_and_no_run_has_that_on
         assert awake == {threads > 1}
 
 
-def test_what_wakes_the_threads_changes_nothing_of_the_model_beside_it():
+def test_the_work_that_wakes_the_threads_does_not_change_the_timed_model():
     model = timing.empty_model()
     beside = timing.roused(model, 3)
     inputs = random_inputs(beside, 0)
@@ -126,7 +126,7 @@ def delivered(monkeypatch, folder, threads: int, verdicts: dict[int, str]) -> tu
 
 
 @pytest.mark.parametrize("verdict", RATIOS)
-def test_the_choice_follows_the_threads_and_what_one_thread_says_is_told(monkeypatch, tmp_path, verdict):
+def test_the_choice_follows_the_threads_and_the_one_thread_result_is_reported(monkeypatch, tmp_path, verdict):
     outcome, asked = delivered(monkeypatch, tmp_path, 4, {4: "faster", 1: verdict})
     assert outcome["delivered"] == "greedy" and asked == [4, 1]
     assert outcome["candidates"]["greedy"]["measured"]["threads"] == 4
@@ -140,9 +140,7 @@ def test_the_choice_follows_the_threads_and_what_one_thread_says_is_told(monkeyp
 
 
 @pytest.mark.parametrize("verdict", ["slower", "no difference shown"])
-def test_what_is_not_faster_with_the_threads_is_not_delivered_whatever_one_thread_would_say(
-    monkeypatch, tmp_path, verdict
-):
+def test_a_candidate_that_is_not_faster_with_the_threads_is_not_delivered(monkeypatch, tmp_path, verdict):
     outcome, asked = delivered(monkeypatch, tmp_path, 4, {4: verdict, 1: "faster"})
     assert outcome["delivered"] == "original" and asked == [4] and outcome["measured_one_thread"] is None
 

@@ -20,7 +20,7 @@ from benchmarks.exports.together import ORIGINAL, Contestant, Together, together
 from rlflow.common.errors import RLFlowError
 
 
-def test_the_halves_share_no_family_but_by_other_exporters_and_with_a_reason():
+def test_families_in_both_halves_are_listed_and_come_from_different_exporters():
     assert [len(of_half(half)) for half in HALVES] == [25, 24]
     families = {half: {CORPUS[name].family for name in of_half(half)} for half in HALVES}
     assert families[DEVELOPMENT] & families[JUDGEMENT] == set(APART)
@@ -41,7 +41,7 @@ def test_every_file_names_its_exporter_and_is_in_the_half_of_its_source():
     assert set(peers.MODEL_TYPES) <= {one.family for one in CORPUS.values()}
 
 
-def test_inputs_have_the_declared_shapes_and_masks_some_padding():
+def test_drawn_inputs_have_the_declared_shapes_and_mask_some_padding():
     for one in CORPUS.values():
         drawn = draw(one.inputs, seed=0)
         assert {key: array.shape for key, array in drawn.items()} == {k: given.shape for k, given in one.inputs.items()}
@@ -63,7 +63,7 @@ def save(path: Path, factor: float, repeat: int = 1) -> Path:
     return path
 
 
-def test_a_tool_that_fails_dies_or_writes_nothing_says_so(tmp_path, monkeypatch):
+def test_a_tool_that_fails_dies_or_writes_nothing_is_reported(tmp_path, monkeypatch):
     path = tmp_path / "made.onnx"
     for code, says in (
         ("import no_such_tool", "ModuleNotFoundError: No module named 'no_such_tool'"),
@@ -106,7 +106,7 @@ def test_files_are_run_in_turns_and_compared_with_the_original(tmp_path):
 
 
 @pytest.mark.parametrize("says, most, had", [([True], 20, 6), ([False, True], 20, 8), ([False] * 9, 7, 7)])
-def test_measuring_ends_after_the_pair_of_sessions_that_says_enough(says, most, had, monkeypatch):
+def test_measuring_stops_after_the_pair_of_sessions_that_suffices(says, most, had, monkeypatch):
     """Measuring takes at least six sessions, and an even number unless the limit is odd."""
     module, answers, sessions = import_module("benchmarks.exports.together"), iter(says), []
     monkeypatch.setattr(module, "started", lambda *_: {})
@@ -117,7 +117,7 @@ def test_measuring_ends_after_the_pair_of_sessions_that_says_enough(says, most, 
 
 
 @pytest.mark.parametrize("wide, wanted", [(None, True), (OPENVINO, True), (OURS, False), ("onnxsim", False)])
-def test_measuring_goes_on_while_an_interval_other_than_openvinos_is_wide(wide, wanted):
+def test_measuring_continues_while_an_interval_other_than_openvinos_is_wide(wide, wanted):
     names = (ORIGINAL, OURS, "onnxsim", OPENVINO)
     sessions = {name: [[1.0 + 0.08 * (name == wide) * (k // 2)] * 3 for k in range(6)] for name in names}
     assert is_narrow(Together(sessions, dict.fromkeys(names, 0.0), {})) == wanted and NARROW < 0.08

@@ -6,7 +6,7 @@ from benchmarks.expressions import EVALUATIONS, binding_expressions, searched, t
 from rlflow.tasks.expressions.sharing import sharing_search
 
 
-def test_the_test_expressions_are_the_papers():
+def test_the_test_expressions_are_the_expressions_of_the_paper():
     test, train = binding_expressions()
     assert (len(test), len(train)) == (12, 36) and not {one.model for one in test} & {one.model for one in train}
     assert (sum(one.before for one in test), sum(one.after for one in test)) == (1_610_000, 1_252_000)
@@ -35,7 +35,7 @@ def test_tables_of_programs_show_all_parts():
     assert made["workloads"].rows == [["gmm_test", RULES[1], "10.0", *["-40.0 %"] * 4, "2.25", "1 of 2", "-16 %"]]
 
 
-def test_a_search_gets_its_evaluations():
+def test_the_sharing_search_improves_an_expression_that_greedy_cannot():
     test, _ = binding_expressions()
     task = task_of(test[0].model, "binding")
     assert searched(task, "random", 50, max_steps=5, episodes=100) <= task.initial.objective

@@ -47,7 +47,7 @@ def test_a_seed_gives_the_same_bytes_and_another_seed_others():
     assert len(set(first)) == len(first)
 
 
-def test_random_graphs_are_small_and_tame():
+def test_random_graphs_are_small_and_have_bounded_values():
     for seed in range(60):
         model = random_model(seed)
         graph = model.graph
@@ -61,7 +61,7 @@ def test_random_graphs_are_small_and_tame():
             assert np.abs(array).max(initial=0) <= BOUND  # excludes NaN and infinity
 
 
-def test_bodies_of_random_graphs_keep_their_outputs_and_rewrites_reach_into_them():
+def test_random_graphs_moved_into_bodies_keep_their_outputs_and_can_be_rewritten():
     kinds, rewritten = Counter(), 0
     for seed in range(30):
         model = random_model(seed)
@@ -77,7 +77,7 @@ def test_bodies_of_random_graphs_keep_their_outputs_and_rewrites_reach_into_them
     assert min(kinds.values()) >= 5 and len(kinds) == 3 and rewritten > 10
 
 
-def test_draws_of_random_graphs_are_the_same_in_each_session_and_a_merged_draw_is_seen():
+def test_draws_of_random_graphs_are_reproducible_and_a_merged_draw_is_noticed():
     seen = 0
     for seed in range(12):
         model = with_additions(random_model(seed), seed)
@@ -132,7 +132,7 @@ def drawn(motif, seed: int) -> onnx.ModelProto | None:
 
 
 @pytest.mark.nightly
-def test_for_every_rule_there_is_a_motif():
+def test_every_rule_has_a_motif_that_the_rule_matches():
     """Some motif gives a match for every rule, directly or after two rewrites.
 
     Rules of shape arithmetic are tested with symbols in tests/benchmarks/test_fuzz_symbolic.py.
@@ -189,7 +189,7 @@ def walked():
     return original, walk
 
 
-def test_a_cost_and_locations_that_were_kept_wrong_are_found():
+def test_wrong_incremental_costs_and_locations_are_found():
     original, walk = walked()
     state = replace(walk.states[-1], graph_cost=replace(walk.states[-1].graph_cost, total=walk.states[0].cost))
     assert original.fault(state, last=True).kind == "cost"
@@ -198,7 +198,7 @@ def test_a_cost_and_locations_that_were_kept_wrong_are_found():
     assert original.fault(state, last=True).kind == "locations"
 
 
-def test_another_interface_is_found():
+def test_a_changed_interface_is_found():
     original, walk = walked()
     changed = onnx.ModelProto()
     changed.CopyFrom(original.model)

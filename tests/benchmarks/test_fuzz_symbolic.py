@@ -19,7 +19,7 @@ RULES = load_rules(families())
 
 
 @pytest.mark.parametrize("first", range(0, GRAPHS, GROUP))
-def test_rewrites_keep_open_graphs_equal_at_every_size(first):
+def test_rewrites_keep_symbolic_graphs_equal_at_every_size(first):
     fired, compared = Counter(), Counter()
     for seed in range(first, first + GROUP):
         result = fuzz(seed, RULES, symbolic=True)
@@ -33,7 +33,7 @@ def test_rewrites_keep_open_graphs_equal_at_every_size(first):
     assert len(fired.keys() - of_shapes) > 20, "hardly a rule applies where sizes are symbols"
 
 
-def test_open_models_vary_and_run_at_sizes_that_nobody_named():
+def test_symbolic_models_vary_and_run_at_sizes_other_than_the_typical_ones():
     seen = Counter()
     for seed in range(60):
         model, sizes = random_open_model(seed)
@@ -54,7 +54,7 @@ def test_open_models_vary_and_run_at_sizes_that_nobody_named():
     assert not [kind for kind in ("1 symbols", "2 symbols", "3 symbols", "a size of 1", *wanted) if not seen[kind]]
 
 
-def test_a_size_taken_for_its_typical_value_is_found(monkeypatch):
+def test_a_rule_that_takes_a_size_for_its_typical_value_is_found(monkeypatch):
     """Rules must not rely on properties of a batch of 1: comparisons at another size find such a rule."""
     typical = dict.fromkeys(TYPICAL, 1)
     monkeypatch.setattr(dims, "least", lambda size: dims.at(size, typical))

@@ -24,7 +24,7 @@ SMALL = {
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_the_seed_says_all_of_a_network_and_it_runs(name):
+def test_a_seed_determines_a_network_and_the_network_runs(name):
     model = SMALL[name]()
     assert model.SerializeToString() == SMALL[name]().SerializeToString() != SMALL[name](1).SerializeToString()
     results = run(session(model, 1), random_inputs(model, 0))
@@ -38,7 +38,7 @@ def test_every_network_loads_in_onnx_runtime(name):
 
 
 @pytest.mark.parametrize("name", ["randwire", "hrnet", "training"])
-def test_another_order_than_onnx_runtimes_needs_less(name):
+def test_some_order_needs_less_memory_than_the_order_of_onnx_runtime(name):
     graph = load_graph(SMALL[name]())
     problem, nodes = problem_of(graph)
     position = {node: k for k, node in enumerate(nodes)}
@@ -50,7 +50,7 @@ def ends(sources) -> set[tuple[int, int]]:
     return {(source, node) for node, reads in enumerate(sources) for source in reads}
 
 
-def test_random_wires_are_a_ring_of_which_about_three_quarters_lead_elsewhere():
+def test_random_wires_are_a_ring_with_about_three_quarters_of_the_wires_rewired():
     nodes, ring = 200, {(min(k, j % 200), max(k, j % 200)) for k in range(200) for j in (k + 1, k + 2)}
     rng = np.random.default_rng(0)
     assert ends(watts_strogatz(rng, nodes, rewired=0)) == ring
@@ -59,7 +59,7 @@ def test_random_wires_are_a_ring_of_which_about_three_quarters_lead_elsewhere():
     assert 0.7 < len(wires - ring) / len(wires) < 0.8
 
 
-def test_a_node_of_randwire_adds_up_what_it_reads_and_halves_what_comes_from_outside(monkeypatch):
+def test_a_randwire_node_adds_its_inputs_and_halves_the_resolution_of_outside_inputs(monkeypatch):
     monkeypatch.setattr(irregular, "watts_strogatz", lambda rng, nodes: [[], [0], [0, 1], []])
     nodes = randwire(stages=1).graph.node
     # one in the third node, and one that joins the two nodes without readers
@@ -74,7 +74,7 @@ def attribute(node: onnx.NodeProto, name: str):
 
 
 @pytest.mark.parametrize("joined, enlarged", [(False, 1 + 3 + 3), (True, 1 + 3 + 6 + 3)])
-def test_resolutions_of_hrnet_are_told_to_all_that_are_read(joined, enlarged):
+def test_hrnet_exchanges_all_resolutions_that_are_read(joined, enlarged):
     """Every exchange among n resolutions enlarges n (n - 1) / 2 pairs of resolutions.
 
     The last exchange makes only the finest resolution, or it makes all resolutions, which are then enlarged and joined.

@@ -22,7 +22,7 @@ def test_equal_kernels_of_a_graph_are_counted(tmp_path):
     assert count == 2
 
 
-def test_a_model_is_judged_without_its_own_sizes(tmp_path, monkeypatch):
+def test_a_model_is_judged_by_a_prior_trained_without_the_models_own_sizes(tmp_path, monkeypatch):
     pytest.importorskip("lightgbm")
     monkeypatch.setattr(prior_training, "ROUNDS", 4)
     monkeypatch.setattr(prior_training, "ERROR_ROUNDS", 2)

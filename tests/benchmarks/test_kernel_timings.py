@@ -43,7 +43,7 @@ def test_a_walk_is_the_same_each_time_and_leads_through_different_graphs():
     assert len({each.hash for each in one}) == len(one) > 1
 
 
-def test_a_stopped_command_goes_on_where_it_was(tmp_path, monkeypatch):
+def test_a_stopped_run_of_kernel_timings_resumes_with_new_draws(tmp_path, monkeypatch):
     monkeypatch.setattr(profiled, "time_model", lambda *_: timing_of(5e6))
     monkeypatch.setattr(kernel_timings, "SOURCES", ("frequent",))
     path = with_speeds(tmp_path / "kernels.sqlite").path
@@ -64,7 +64,7 @@ def test_a_stopped_command_goes_on_where_it_was(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("seconds", ["0"])
-def test_after_its_seconds_it_times_nothing(tmp_path, monkeypatch, seconds):
+def test_a_run_of_kernel_timings_times_nothing_after_its_seconds(tmp_path, monkeypatch, seconds):
     monkeypatch.setattr(profiled, "time_model", lambda *_: pytest.fail("timed"))
     path = with_speeds(tmp_path / "kernels.sqlite").path
     monkeypatch.setattr(sys, "argv", ["kernel_timings", "--database", str(path), "--seconds", seconds])

@@ -59,7 +59,7 @@ def test_tables_state_distances_from_the_bound_and_speed_ups():
     assert result["zero_shot"].rows[0][-1] == "–"
 
 
-def test_long_trainings_have_fewer_seeds_and_other_methods_all():
+def test_long_trainings_have_fewer_seeds_and_random_search_has_all():
     seeds_of = placement.seeds_of
     assert {seeds_of("resnet50", simulator, "egrl", 5) for simulator in SIMULATORS} == {5}
     assert seeds_of("bert_base_fused", "compiler", "egrl", 5) == seeds_of("resnet101", "compiler", "pg", 5) == 3
@@ -69,7 +69,7 @@ def test_long_trainings_have_fewer_seeds_and_other_methods_all():
     assert {seeds_of(model, "additive", "random", 5) for model in placement.PAPER} == {5}
 
 
-def test_folds_place_each_network_once_and_train_on_the_others():
+def test_folds_place_each_network_once():
     placed = [MODELS[fold::FOLDS] for fold in range(FOLDS)]
     assert sorted(sum(placed, ())) == sorted(MODELS) and {len(models) for models in placed} == {3}
 
@@ -111,7 +111,7 @@ def test_the_instances_of_minimalloc_fit_in_one_mebibyte():
     assert max(bounds.values()) == CAPACITY
 
 
-def test_an_instance_of_minimalloc_is_packed():
+def test_an_instance_of_minimalloc_is_packed_without_overlap():
     pytest.importorskip("numba")
     lower, upper, size = buffers = minimalloc("F")
     offsets = pack(*buffers, CAPACITY)

@@ -48,11 +48,11 @@ def test_a_finished_part_is_not_made_again(here, tmp_path):
     assert opened(tmp_path, "--only-finished").part("other", double, 1, isolated=False) is None
 
 
-def test_a_part_runs_in_a_process_of_its_own(here, tmp_path):
+def test_an_isolated_part_returns_its_result(here, tmp_path):
     assert opened(tmp_path).part("one", double, 3) == {"double": 6}
 
 
-def test_the_module_of_a_part_is_known_while_another_thread_starts_a_process(monkeypatch):
+def test_the_module_of_a_part_is_found_although_the_main_module_is_replaced(monkeypatch):
     asked = []
 
     class Process(ThreadPoolExecutor):
@@ -67,7 +67,7 @@ def test_the_module_of_a_part_is_known_while_another_thread_starts_a_process(mon
     assert record._in_own_process(double, 3) == {} and asked == [("benchmarks.toy", "double", 3)]
 
 
-def test_a_part_that_fails_sets_the_status_is_named_in_the_record_and_tried_again(here, tmp_path, capsys):
+def test_a_failed_part_sets_the_status_is_named_in_the_record_and_is_tried_again(here, tmp_path, capsys):
     run = opened(tmp_path)
     assert run.part("good", double, 1, isolated=False) and run.part("bad", double, -1, isolated=False) is None
     assert run.status == 1 and "bad failed: ValueError: below zero" in capsys.readouterr().err
@@ -87,7 +87,7 @@ def test_other_code_or_another_machine_begins_a_new_record(here, tmp_path, chang
         old.part("one", double, 1, isolated=False)
 
 
-def test_an_option_begins_a_new_record_and_more_seeds_go_on_with_it(here, tmp_path):
+def test_a_changed_option_begins_a_new_record_and_more_seeds_continue_a_record(here, tmp_path):
     assert opened(tmp_path, model="one").folder != opened(tmp_path, model="two").folder
     assert opened(tmp_path, "--seeds", "1").folder == opened(tmp_path, "--seeds", "3").folder
 
@@ -113,7 +113,7 @@ def test_uncommitted_code_is_refused_and_a_draft_writes_no_page(here, tmp_path):
     assert not list((tmp_path / "docs" / "results").iterdir())
 
 
-def test_a_record_states_what_made_it(here, tmp_path):
+def test_a_record_states_its_command_its_version_and_its_machine(here, tmp_path):
     run = opened(tmp_path)
     run.part("one", double, 1, isolated=False)
     published = json.loads(run.publish(table(), "A note.").read_text())
@@ -144,7 +144,7 @@ def test_pages_are_filled_and_checked(here, tmp_path, capsys):
     assert record.main([], docs) == 0 and (tmp_path / "README.md").read_text() == readme
 
 
-def test_a_page_that_shows_no_record_is_an_error(tmp_path):
+def test_a_page_without_its_record_is_an_error(tmp_path):
     docs = tmp_path / "docs"
     (docs / "results").mkdir(parents=True)
     (tmp_path / "README.md").write_text("<!-- begin: gone main -->\n<!-- end -->\n")
@@ -165,7 +165,7 @@ def test_the_pages_of_this_checkout_show_their_records():
     assert record.main(["--check"]) == 0
 
 
-def test_a_page_that_was_never_made_says_which_command_makes_it(tmp_path):
+def test_a_missing_page_names_the_command_that_makes_the_page(tmp_path):
     (tmp_path / "docs" / "results").mkdir(parents=True)
     (tmp_path / "README.md").write_text("<!-- begin: speed steps -->\n<!-- end -->\n")
     (text,) = filled_pages(tmp_path / "docs").values()

@@ -28,7 +28,7 @@ def test_the_catalogue_has_tiny_sizes_of_every_operator_and_no_label_twice():
     assert len(set(labels)) == len(labels)
 
 
-def test_the_rule_that_makes_a_form_is_named_and_results_of_other_rules_are_forms():
+def test_the_rule_that_makes_a_form_is_named_and_results_of_other_rules_are_further_forms():
     build, sizes = TINY["group_norm"]
     rules, others = page.by_rules(build(*sizes).models())
     assert rules["InstanceNormalization, BatchNormalization"] == "mul-add-as-batchnorm"

@@ -20,14 +20,14 @@ def rows_of(tables: dict, name: str) -> list:
     return [list(row) for row in tables[name].rows]
 
 
-def test_cells_say_what_was_not_measured():
+def test_cells_without_a_measurement_show_a_placeholder():
     assert number(None) == percent(None) == percent([]) == ratio(None) == NOTHING
     assert number(1234.5, 0) == "1,234" and percent(2.0) == percent([2.0]) == "2.00 %"
     assert percent([1.0, 2.0, 3.0]) == "2.00 ± 2.48 %"  # Student's t with two degrees of freedom
     assert ratio(MEASURED) == "0.900 (0.850 to 0.950)"
 
 
-def test_a_kept_original_has_no_measurement():
+def test_the_tables_show_no_measurement_for_a_kept_original():
     found = {"seconds": 120.0, "equal": True, "nodes": [9, 8], "delivered": "beam"}
     made = {"a": found | {"estimated": 5.0, "measured": MEASURED, "replayed": True},
             "b": found | {"estimated": None, "measured": None, "replayed": None}}  # fmt: skip
@@ -47,14 +47,14 @@ def test_a_kept_original_has_no_measurement():
     assert rows_of(tables, "clone") == [["`make demo`", "90"]]
 
 
-def test_gaps_are_shares_of_the_result_above_the_bound():
+def test_the_gap_is_the_share_of_the_result_above_the_bound():
     one = {"start_ps": 1000, "best_ps": 800, "seconds": 1.0, "interactions": 9}
     figures = {"a": {"searches": dict.fromkeys(searches.METHODS, one), "bound_ps": 600, "scope": ""}}
     row = rows_of(searches.tables(figures), "gaps")[0]
     assert row[:3] == ["a", "40.00 %", "20.00 %, gap 25.00 %"]
 
 
-def test_agents_stand_beside_the_untrained_policy_and_the_searches():
+def test_the_tables_compare_agents_with_the_untrained_policy_and_the_searches():
     agent = {"gain": 3.0, "greedy_episode": 2.0, "acting_seconds": 1.0, "dreamt": 2.5, "seconds": 9.0}
     ways = dict.fromkeys(("greedy", "beam", "beam_same_seconds"), {"gain": 4.0})
     run = {"agents": dict.fromkeys((*world_models.AGENTS, "untrained", "no prior"), agent), "searches": ways}
@@ -66,7 +66,7 @@ def test_agents_stand_beside_the_untrained_policy_and_the_searches():
     assert rows_of(tables, "dreams")[0] == ["a", "ppo", "2.50 ± 0.00 %", "2.00 ± 0.00 %", "0.50 ± 0.00 %"]
 
 
-def test_the_folds_share_no_graph_and_no_agent_learns_on_a_graph_that_it_is_judged_on():
+def test_the_folds_partition_the_models_and_the_tables_show_their_results():
     assert sorted(sum(transfer.FOLDS, ())) == sorted(MODELS) and set(transfer.LEARN_ON) <= set(MODELS)
     acted, search = {"gain": 2.0, "greedy_episode": 1.0, "seconds": 0.5}, {"gain": 3.0}
     one = {"learnt": acted, "untrained": acted, "greedy": search, "beam": search, "beam_same_seconds": search}
@@ -78,7 +78,7 @@ def test_the_folds_share_no_graph_and_no_agent_learns_on_a_graph_that_it_is_judg
     assert rows_of(tables, "sizes") == [["b at 64", 1, "2.00 %", "2.00 %", "3.00 %", "2.50 %"]]
 
 
-def test_an_order_is_proved_if_its_peak_is_the_bound():
+def test_an_order_is_called_proved_if_its_peak_equals_the_bound():
     one = {"usual": 4e6, "peak": 2e6, "bound": 2e6, "rewrites": 0, "added": [4e6, None], "latency": 1.0}
     learned = {"methods": {m: {"peak": 110, "seconds": 1.0, "beam": 100, "random": 110} for m in memory.LEARNED}}
     tables = memory.tables({"a": one, "b": one | {"bound": 1e6}}, {"a": one}, {"100-0": learned | {"bound": 55}})
@@ -88,7 +88,7 @@ def test_an_order_is_proved_if_its_peak_is_the_bound():
     assert row == [100, "learned beam", 1, "+10.00 %", "+0.00 %", "+100.00 %", "1.00"]
 
 
-def test_growth_is_an_exponent():
+def test_growth_is_reported_as_an_exponent():
     times = {"load": 1, "first": 2, "step": 3, "arrays": 4, "session": 5}
     sizes = {
         f"chain-{n}": {"shape": "chain", "nodes": n, "check": None} | {what: k * n / 100 for what, k in times.items()}
@@ -110,7 +110,7 @@ def test_ratios_over_seeds_are_geometric_means():
     assert rows_of(tables, "spent")[0][1] == "60 s, 3 graphs"
 
 
-def test_a_valley_is_as_deep_as_the_cost_exceeds_the_lowest_before():
+def test_the_depth_of_a_valley_is_the_excess_over_the_lowest_earlier_cost():
     assert valleys.valley_of([100, 90, 95, 99, 80]) == {"steps": 4, "losses": 2, "depth": 9.0}
     assert valleys.valley_of([100]) == {"steps": 0, "losses": 0, "depth": 0.0}
     found = {"gain": 20.0, "seconds": 60.0, "timing_seconds": 1.0, "path": {"steps": 4, "losses": 2, "depth": 9.0}}
@@ -129,7 +129,7 @@ def test_networks_with_valleys_run(model):
     assert 1e-3 < np.abs(result).max() < 1e3
 
 
-def test_actions_end_at_the_cheapest_state_on_the_way(monkeypatch):
+def test_the_cheapest_prefix_of_actions_ends_at_the_cheapest_state(monkeypatch):
     class Some:
         rules = range(5)
 
@@ -139,7 +139,7 @@ def test_actions_end_at_the_cheapest_state_on_the_way(monkeypatch):
     assert equal_seconds.cheapest(Some, np.array([[1, 0], [2, 0], [5, 0]])) == [(1, 0)]  # action 5 is NO-OP
 
 
-def test_random_depth_first_orders_go_on_with_what_has_just_become_ready():
+def test_random_depth_first_orders_continue_with_the_newly_ready_nodes():
     problem = Problem.of_nodes([1] * 6, [0] * 6, [(0, 1), (0, 2), (1, 3), (2, 4), (3, 5), (4, 5)])
     orders = memory.random_depth_first(problem, 1000, 0)
     for order in ([0, 1, 3, 2, 4, 5], [0, 2, 4, 1, 3, 5]):  # the only depth-first orders

@@ -95,7 +95,7 @@ KINDS = [
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_bad_model_is_refused_and_leaves_the_folder_free(tmp_path, capsys, kind):
+def test_a_bad_model_is_refused_and_the_run_folder_stays_usable(tmp_path, capsys, kind):
     model, message = broken(tmp_path, kind)
     run = tmp_path / "run"
     assert message in in_process(capsys, "collect", "--run", run, "--model", model, *TINY).error or kind == "a folder"
@@ -108,7 +108,7 @@ def test_a_bad_model_is_refused_and_leaves_the_folder_free(tmp_path, capsys, kin
         assert taken.code == 0, taken.err
 
 
-def test_wrong_sizes_leave_the_folder_free(tmp_path, capsys):
+def test_wrong_sizes_are_refused_and_the_run_folder_stays_usable(tmp_path, capsys):
     model = matmul(tmp_path, ("batch", 8), after=("Identity",))
     base = ["collect", "--run", tmp_path / "run", "--model", model, *TINY, "collect.episodes=1"]
     assert "--shape batch=1" in in_process(capsys, *base, "--fix").error
@@ -126,7 +126,7 @@ def test_wrong_sizes_leave_the_folder_free(tmp_path, capsys):
 
 
 @pytest.mark.nightly
-def test_an_error_in_a_process_of_its_own(tmp_path, capsys):
+def test_an_error_in_a_separate_process_prints_one_line(tmp_path, capsys):
     model, message = broken(tmp_path, "not onnx")
     done = in_its_own("collect", "--run", tmp_path / "run", "--model", model, *EDITS)
     assert message in done.error and done.out == ""
@@ -174,7 +174,7 @@ def test_optimise_checks_the_controllers_options_before_the_long_work(tmp_path, 
 
 
 @pytest.mark.parametrize("option", ["--seed", "--shape", "--config"])
-def test_options_of_the_command_line(tmp_path, capsys, option):
+def test_invalid_values_of_command_line_options_are_refused(tmp_path, capsys, option):
     value, message = {
         "--seed": ("-1", "'seed' must be 0 or more"), "--shape": ("x", "--shape takes NAME=128"),
         "--config": (str(tmp_path / "gone.yaml"), "cannot read"),
@@ -204,7 +204,7 @@ def test_an_unwritable_target_is_noticed_before_the_work(tmp_path, capsys):
     assert "cannot write" in done.error and (tmp_path / "file").read_text() == "x"
 
 
-def test_json_makes_the_folder_that_does_not_exist(tmp_path, capsys):
+def test_the_json_option_creates_a_missing_folder(tmp_path, capsys):
     file = tmp_path / "a" / "b" / "r.json"
     arguments = ["collect", "--run", tmp_path / "run", "--model", "tiny_squeezenet1_1", "--json", file, *TINY]
     assert in_process(capsys, *arguments).code == 0
@@ -217,17 +217,17 @@ def test_json_makes_the_folder_that_does_not_exist(tmp_path, capsys):
 @pytest.mark.parametrize(
     "stage, needs", [("train-wm", "collect"), ("train-controller", "train-wm"), ("eval", "train-controller")]
 )
-def test_a_stage_before_the_one_it_needs(tmp_path, capsys, stage, needs):
+def test_a_stage_without_its_predecessor_names_the_missing_stage(tmp_path, capsys, stage, needs):
     done = in_process(capsys, stage, "--run", tmp_path / "run", "--model", "tiny_squeezenet1_1", *TINY)
     assert f"has no finished '{needs}'; run `" in done.error
     assert done.error.endswith(f" {needs} --run {tmp_path / 'run'}` first")
 
 
-def test_no_model(tmp_path, capsys):
+def test_a_missing_model_is_refused_with_a_hint(tmp_path, capsys):
     assert "pass --model with a zoo name" in in_process(capsys, "collect", "--run", tmp_path / "run").error
 
 
-def test_a_run_folder_of_another_task(folder, tmp_path, capsys):
+def test_a_run_folder_of_another_task_is_refused_and_stays_unchanged(folder, tmp_path, capsys):
     before = contents(folder)
     for arguments, message in (
         (["--model", "tiny_resnet50"], "belongs to the model 'tiny_resnet18'"), (["--seed", "8"], "'seed' differs"),
@@ -240,7 +240,7 @@ def test_a_run_folder_of_another_task(folder, tmp_path, capsys):
     assert contents(folder) == before
 
 
-def test_a_model_that_changed_or_went_away(tmp_path, capsys):
+def test_a_changed_or_deleted_model_is_refused(tmp_path, capsys):
     source, run = tmp_path / "m.onnx", tmp_path / "run"
     save_model(load("tiny_squeezenet1_1"), source)
     command = ["collect", "--run", run, "--model", source, *TINY]
@@ -284,7 +284,7 @@ def test_json_of_another_form_is_refused(folder, capsys, content):
 @pytest.mark.parametrize(
     "override", ["world_model.mdn-rnn.hidden=16", *slow("world_model.mdn-rnn.latent=6", "world_model.mdn-rnn.steps=3")]
 )
-def test_a_world_model_of_other_options(folder, capsys, override):
+def test_a_world_model_trained_with_other_options_is_refused(folder, capsys, override):
     before = contents(folder / "world-model")
     key = override.split("=")[0]
     for stage in at_night(("train-controller", "eval"), ("eval",)):
@@ -295,7 +295,7 @@ def test_a_world_model_of_other_options(folder, capsys, override):
 
 
 @pytest.mark.nightly
-def test_a_controller_for_another_latent(folder, capsys):
+def test_a_controller_for_another_latent_size_is_refused_and_can_be_trained_anew(folder, capsys):
     shutil.rmtree(folder / "world-model")
     assert (
         in_process(capsys, "train-wm", "--run", folder, "world_model.mdn-rnn.latent=6", "world_model.holdout=0").code
@@ -309,14 +309,14 @@ def test_a_controller_for_another_latent(folder, capsys):
     assert in_process(capsys, "eval", "--run", folder).code == 0
 
 
-def test_a_controller_of_other_options(folder, capsys):
+def test_a_controller_trained_with_other_options_is_refused(folder, capsys):
     message = in_process(capsys, "train-controller", "--run", folder, "controller.ppo.gamma=0.5").error
     assert "holds a training with other options (gamma 0.995, not 0.5)" in message
     message = in_process(capsys, "eval", "--run", folder, "--only", "random").error
     assert "has no finished experiment 'random'; finished: ppo" in message
 
 
-def test_more_episodes_than_the_world_model_was_trained_on(folder, capsys):
+def test_a_world_model_trained_on_fewer_episodes_is_refused(folder, capsys):
     assert in_process(capsys, "collect", "--run", folder, "collect.episodes=8").code == 0
     assert "another set of episodes" in in_process(capsys, "train-wm", "--run", folder).error
 
@@ -325,7 +325,7 @@ def test_more_episodes_than_the_world_model_was_trained_on(folder, capsys):
 
 
 @pytest.mark.parametrize("stage", ["collect", *slow("train-wm", "train-controller", "eval")])
-def test_a_full_disk_loses_nothing_and_the_stage_goes_on_later(optimised, folder, capsys, monkeypatch, stage):
+def test_a_full_disk_loses_nothing_and_the_stage_can_be_repeated(optimised, folder, capsys, monkeypatch, stage):
     spoilt = {
         "collect": ["episodes/shard-00001.npz", "collect.json"],
         "train-wm": ["world-model/weights.npz", "train-wm.json"],
@@ -346,7 +346,7 @@ def test_a_full_disk_loses_nothing_and_the_stage_goes_on_later(optimised, folder
 
 
 @pytest.mark.nightly
-def test_a_real_limit_on_the_size_of_files(tmp_path, capsys):
+def test_a_file_size_limit_leaves_no_partial_shard_and_the_stage_can_be_repeated(tmp_path, capsys):
     """Shards do not fit but small files do if the size of files is limited, as on a full disk.
 
     The command runs in its own process.
@@ -375,7 +375,7 @@ def test_a_real_limit_on_the_size_of_files(tmp_path, capsys):
     assert len(list((tmp_path / "run" / "episodes").iterdir())) == 2
 
 
-def test_a_damaged_cost_database(tmp_path, capsys):
+def test_a_damaged_cost_database_is_refused_and_stays_unchanged(tmp_path, capsys):
     database, run = tmp_path / "costs.sqlite", tmp_path / "run"
     database.write_bytes(b"no database at all" * 100)
     command = [
@@ -403,7 +403,7 @@ def test_a_damaged_cost_database(tmp_path, capsys):
 # -- replay ----------------------------------------------------------------------------------------
 
 
-def test_receipts_that_cannot_be_replayed(optimised, tmp_path, capsys):
+def test_receipts_that_cannot_be_replayed_are_refused(optimised, tmp_path, capsys):
     run, out = optimised / "run", tmp_path / "o.onnx"
     receipt, model = run / "eval" / "receipt.json", run / "model.onnx"
     (tmp_path / "list.json").write_text("[]")

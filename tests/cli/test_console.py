@@ -12,7 +12,7 @@ from tests.commands import MOST_LINES, Done, in_process, lines_without_progress
 from tests.suite import slow
 
 
-def test_learning_and_all_prints_few_lines_of_which_the_last_five_say_it_all(optimised):
+def test_optimise_with_learning_prints_few_lines_and_ends_with_a_five_line_summary(optimised):
     """The command line of `make demo`, on a tiny model."""
     done = Done(0, *((optimised / f"{name}.txt").read_text() for name in ("stdout", "stderr")))
     lines, result = (
@@ -30,7 +30,7 @@ def test_learning_and_all_prints_few_lines_of_which_the_last_five_say_it_all(opt
     assert " validate tiny_resnet18 " in ending["next"]
 
 
-def test_tables_are_in_files(optimised):
+def test_tables_are_written_to_files(optimised):
     table = (optimised / "run" / "train-wm.md").read_text().splitlines()
     assert table[0].startswith("| start | steps | predictor |") and len(table) > 5
 
@@ -49,7 +49,7 @@ COMMANDS = [
 
 
 @pytest.mark.parametrize("words", COMMANDS)
-def test_every_command_ends_with_its_result_where_it_lies_and_the_next_command(
+def test_every_command_ends_with_its_result_its_files_and_the_next_command(
     optimised, tmp_path, capsys, monkeypatch, words
 ):
     monkeypatch.setattr("rlflow.rules.proofs.store_proofs", lambda *_: None)  # the shipped proofs stay unchanged
@@ -77,7 +77,7 @@ def test_optimise_has_an_american_spelling():
     (False, "memory x.onnx --out y.onnx"), (False, "validate x.onnx y.onnx"), (False, "measure x.onnx y.onnx"),
     (False, "bound --model x.onnx"), (False, "replay x.json --model x.onnx --out y.onnx"), (False, "costs calibrate"),
 ])  # fmt: skip
-def test_who_stops_a_command_reads_that_it_goes_on_only_where_it_does(resumes, words, tmp_path, capsys, monkeypatch):
+def test_an_interrupted_command_promises_to_resume_only_if_it_can(resumes, words, tmp_path, capsys, monkeypatch):
     def stopped(parsed):
         raise KeyboardInterrupt
 
@@ -89,7 +89,7 @@ def test_who_stops_a_command_reads_that_it_goes_on_only_where_it_does(resumes, w
     assert done.code == 130 and ("goes on from here" in done.err) is resumes and done.err.startswith("stopped")
 
 
-def test_what_is_typed_next_knows_the_model_and_what_was_chosen(optimised, tmp_path, capsys):
+def test_the_suggested_next_command_contains_the_model_and_the_chosen_options(optimised, tmp_path, capsys):
     def following(*words) -> str:
         return in_process(capsys, *words).ending["next"]
 

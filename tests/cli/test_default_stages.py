@@ -41,7 +41,7 @@ def run(tmp_path, capsys):
     return tmp_path / "run"
 
 
-def test_by_default_ppo_learns_in_the_dream_of_graph_networks_with_a_recurrent_mixture(run):
+def test_ppo_learns_in_the_dream_of_a_graph_mdn_world_model_by_default(run):
     config = load_config()
     assert (config.world_model.name, config.controller.name) == ("graph-mdn", "ppo")
     model = load(run / "world-model")

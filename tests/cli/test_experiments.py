@@ -42,7 +42,7 @@ def digest_of(folder, name: str) -> str:
     return read_json(folder / "controller" / name / "training.json")["world_model"]
 
 
-def test_seeds_and_tags_of_one_controller_stand_in_one_table_of_eval(folder, capsys):
+def test_eval_shows_all_seeds_and_tags_of_a_controller_in_one_table(folder, capsys):
     command(capsys, "train-controller", folder)
     command(capsys, "train-controller", folder, "controller.seed=3")
     more = "controller.tag=more", "controller.random.dreams=9"
@@ -69,7 +69,7 @@ def without_seconds(row: dict) -> dict:
     return {key: value for key, value in row.items() if key != "acting_seconds"}
 
 
-def test_a_changed_option_asks_for_a_tag(folder, capsys):
+def test_a_changed_option_of_a_trained_controller_requires_a_tag(folder, capsys):
     command(capsys, "train-controller", folder)
     before = {path: path.read_bytes() for path in folder.rglob("*.*") if path.is_file()}
     for changed, message in (

@@ -24,7 +24,7 @@ def files(tmp_path):
     return tmp_path
 
 
-def test_only_given_inputs_are_compared_where_drawn_ones_do_not_run_and_this_is_said(files, capsys):
+def test_only_given_inputs_are_compared_if_drawn_inputs_do_not_run(files, capsys):
     model, out, given = files / "factors.onnx", files / "out.onnx", ("--inputs", files / "eight.npz")
     done = in_process(capsys, "search", "--method", "greedy", "--model", model, "--out", out, *given, *QUICK)
     assert done.code == 0 and "only 1 given input set compared" in done.ending["sure"]
@@ -60,7 +60,7 @@ def test_a_candidate_that_differs_only_on_given_inputs_is_found(files, capsys):
     assert done.code == 1 and "FAILED  b = 1, s = 2: inputs negative.npz: output 'y'" in done.out
 
 
-def test_typical_sizes_are_those_of_the_first_set_and_a_resumed_run_keeps_sets_and_sizes(files):
+def test_typical_sizes_come_from_the_first_input_set_and_survive_a_resumed_run(files):
     settings = (f"inputs=[{files / 'ids.npz'}]", *QUICK)
     opened = RunFolder.open(files / "run", str(files / "shifted.onnx"), (), settings)
     assert opened.task.sizes == ({"b": 2, "s": 3},)
@@ -72,7 +72,7 @@ def test_typical_sizes_are_those_of_the_first_set_and_a_resumed_run_keeps_sets_a
     assert named.task.sizes == ({"b": 2, "s": 7},)
 
 
-def test_the_library_takes_arrays_paths_and_lists_of_them(files):
+def test_the_library_accepts_inputs_as_arrays_and_as_paths(files):
     few = {"search.beam.width": 1, "search.interactions": 100, "search.grasp.patience": 3}
     options = few | {"cost.name": "analytic", "eval.measure_seconds": 0}
     given = [{"ids": IDS}, files / "ids.npz"]

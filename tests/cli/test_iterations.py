@@ -86,7 +86,7 @@ def judged(monkeypatch):
     return asked
 
 
-def test_what_is_left_of_the_budget_is_shared_alike_and_every_model_learns_from_all_episodes(judged):
+def test_the_remaining_budget_is_shared_equally_and_every_model_learns_from_all_episodes(judged):
     steps = Fake(7)
     results = learn_in_iterations(steps, [Steps(20)], 3, 100, 7, 0)
     assert steps.asked == [
@@ -98,12 +98,12 @@ def test_what_is_left_of_the_budget_is_shared_alike_and_every_model_learns_from_
     ] == 97
 
 
-def test_a_controller_s_episodes_judge_first_the_model_that_it_learnt_in_and_then_the_one_that_learnt_from_them(judged):
+def test_new_episodes_judge_the_world_model_before_and_after_it_learns_from_them(judged):
     learn_in_iterations(Fake(7), [Steps(20)], 3, 100, 7, 0)
     assert judged == [("model 1", 5, 1), ("model 2", 5, 6), ("model 2", 6, 6), ("model 3", 6, 12)]
 
 
-def test_a_budget_that_is_used_up_is_refused_before_anything_is_learnt():
+def test_a_used_up_budget_is_refused_before_anything_is_learnt():
     steps = Fake(7)
     with pytest.raises(
         RLFlowError, match=r"90 of iterations.interactions=100 are used .* 3 iterations need 7 for each"
@@ -123,7 +123,7 @@ def player(task, controller=None) -> Player:
     return Player(controller, GraphRewriteEnv(task, relative, 6), model)
 
 
-def test_episodes_are_kept_in_shards_and_none_is_played_that_might_exceed_the_budget(task, tmp_path):
+def test_episodes_are_kept_in_shards_and_never_exceed_the_budget(task, tmp_path):
     result = play_iteration(player(task), tmp_path, 50, 100, (3, 2))
     steps = sum(episode.interactions for episode in result)
     assert 50 - 6 < steps <= 50 and [episode.index for episode in result] == list(range(len(result)))
@@ -132,13 +132,13 @@ def test_episodes_are_kept_in_shards_and_none_is_played_that_might_exceed_the_bu
         same(one, other)
 
 
-def test_a_controller_that_gives_up_at_once_does_not_play_for_ever(task, tmp_path):
+def test_a_controller_that_stops_at_once_plays_a_bounded_number_of_episodes(task, tmp_path):
     assert len(play_iteration(player(task, Script([], task.no_op)), tmp_path, 1000, 9, (3, 2))) == 9
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("kind", [lambda task: None, Faithful])
-def test_killed_between_any_two_episodes_it_goes_on_and_gives_the_same(task, tmp_path, monkeypatch, kind):
+def test_an_iteration_killed_between_episodes_resumes_to_the_same_files(task, tmp_path, monkeypatch, kind):
     whole = play_iteration(player(task, kind(task)), tmp_path / "whole", 60, 100, (3, 2))
     for dies in range(1, len(whole)):
         dying, folder, episode = player(task, kind(task)), tmp_path / str(dies), Player.turn
@@ -155,7 +155,7 @@ def test_killed_between_any_two_episodes_it_goes_on_and_gives_the_same(task, tmp
         assert files(folder, "*.npz") == files(tmp_path / "whole", "*.npz")
 
 
-def test_what_is_on_disk_is_not_played_again_but_for_a_damaged_shard(task, tmp_path, monkeypatch):
+def test_stored_episodes_are_not_played_again_except_a_damaged_shard(task, tmp_path, monkeypatch):
     play_iteration(player(task), tmp_path, 60, 100, (3, 2))
     before, played, episode = files(tmp_path, "*.npz"), [], Player.turn
     (tmp_path / "shard-00001.npz").write_bytes(before["shard-00001.npz"][:100])
@@ -166,12 +166,12 @@ def test_what_is_on_disk_is_not_played_again_but_for_a_damaged_shard(task, tmp_p
     assert played == [4, 5, 6, 7] and files(tmp_path, "*.npz") == before
 
 
-def test_another_iterations_plays_other_episodes(task, tmp_path):
+def test_another_iteration_plays_other_episodes(task, tmp_path):
     one, other = (play_iteration(player(task), tmp_path / str(k), 60, 100, (3, k)) for k in (2, 3))
     assert not {episode.actions.tobytes() for episode in one} & {episode.actions.tobytes() for episode in other}
 
 
-def test_the_episodes_of_a_controller_do_not_depend_on_those_before_them(task):
+def test_the_episodes_of_a_controller_do_not_depend_on_earlier_episodes(task):
     """Episode 2, played alone, equals the third of three episodes of the recorder that evaluations use."""
     single = player(task)
     three = list(islice(recorded(single.controller, single.env, Backwards(task), 5), 3))
@@ -216,7 +216,7 @@ PATTERNS = (
 )
 
 
-def test_three_iterations_under_one_budget(iterations):
+def test_three_iterations_share_one_budget(iterations):
     results = json.loads((iterations / "r.json").read_text())
     first, *further = results["iterations"]
     assert first == {
@@ -236,7 +236,7 @@ def test_three_iterations_under_one_budget(iterations):
     assert files(iterations / "run" / "iterations" / "3", "world-model/*") == files(iterations / "run", "world-model/*")
 
 
-def test_dream_and_reality_are_drawn_over_the_iterations(iterations):
+def test_tensorboard_shows_dreamt_and_real_returns_over_the_iterations(iterations):
     curves = read_curves(iterations / "run" / "tensorboard")
     further = json.loads((iterations / "r.json").read_text())["iterations"][1:]
     drawn = {name: curves[f"iterations-{name}"] for name in ("dream", "real", "before", "after")}
@@ -251,7 +251,7 @@ def of(iterations: list[dict], value) -> list:
     return [(one["iteration"], pytest.approx(value(one), rel=1e-6)) for one in iterations]
 
 
-def test_the_world_model_knows_better_what_it_learnt_from(iterations):
+def test_a_world_model_is_more_accurate_on_episodes_that_it_learnt_from(iterations):
     for result in json.loads((iterations / "r.json").read_text())["iterations"][1:]:
         before, after = (result[key]["improvement"]["relative_error"] for key in ("before", "after"))
         assert after <= before
@@ -259,7 +259,7 @@ def test_the_world_model_knows_better_what_it_learnt_from(iterations):
 
 
 @pytest.mark.nightly
-def test_killed_in_any_step_it_goes_on_and_gives_the_same(iterations, tmp_path, capsys, monkeypatch):
+def test_iterations_killed_in_any_step_resume_to_the_same_result(iterations, tmp_path, capsys, monkeypatch):
     folder = shutil.copytree(iterations / "collected", tmp_path / "run")
     steps = (module, "learn_world_model"), (module, "learn_to_act"), (recording, "write_shard")
     for target, name in steps:
@@ -280,7 +280,7 @@ def test_killed_in_any_step_it_goes_on_and_gives_the_same(iterations, tmp_path, 
         assert files(folder, pattern) == files(iterations / "run", pattern) != {}, pattern
 
 
-def test_iterations_of_other_options_are_refused(iterations, tmp_path, capsys):
+def test_iterations_with_other_options_are_refused(iterations, tmp_path, capsys):
     folder = shutil.copytree(iterations / "run", tmp_path / "run")
     before = [files(folder, pattern) for pattern in PATTERNS]
     for override in ("controller.random.dreams=3", "world_model.edits.latent=8", "iterations.interactions=200"):
@@ -295,7 +295,7 @@ def test_iterations_of_other_options_are_refused(iterations, tmp_path, capsys):
     assert [files(folder, pattern) for pattern in PATTERNS] == before
 
 
-def test_the_stages_after_it_use_what_the_iterations_learnt(iterations, tmp_path, capsys):
+def test_later_stages_use_the_result_of_the_iterations(iterations, tmp_path, capsys):
     folder = shutil.copytree(iterations / "run", tmp_path / "run")
     assert in_process(capsys, "train-controller", "--run", folder).code == 0
     done = in_process(capsys, "eval", "--run", folder, "--what", "world-model", "--json", tmp_path / "w.json")
@@ -323,12 +323,12 @@ def mixed(tmp_path_factory):
     return base
 
 
-def test_one_world_model_of_two_models_is_the_same_whichever_run_asks_for_it(mixed):
+def test_a_world_model_of_two_runs_is_the_same_whichever_run_trains_it(mixed):
     assert files(mixed / "tiny_resnet18", "world-model/*") == files(mixed / "tiny_vit_base", "world-model/*") != {}
 
 
 @pytest.mark.parametrize("name", ["tiny_resnet18", *slow("tiny_vit_base")])
-def test_one_dream_serves_both(mixed, tmp_path, name):
+def test_a_shared_world_model_predicts_each_model_as_well_as_a_single_one(mixed, tmp_path, name):
     """A world model of two models predicts the episodes of each at least as well as a world model of this one alone."""
     run = RunFolder.open(mixed / name)
     own, every = run.random_episodes()
@@ -339,7 +339,7 @@ def test_one_dream_serves_both(mixed, tmp_path, name):
     assert errors[0] <= errors[1] + 1e-6
 
 
-def test_a_controller_learns_in_it_and_it_is_judged_on_its_own_model_alone(mixed, tmp_path, capsys):
+def test_a_controller_in_a_shared_world_model_is_judged_on_its_own_model_alone(mixed, tmp_path, capsys):
     folder = mixed / "tiny_vit_base"
     assert in_process(capsys, "train-controller", "--run", folder, "controller.name=random").code == 0
     done = in_process(
@@ -357,7 +357,7 @@ def test_a_controller_learns_in_it_and_it_is_judged_on_its_own_model_alone(mixed
     assert json.loads((tmp_path / "w.json").read_text())["held-out random"]["episodes"] <= 12
 
 
-def test_runs_that_do_not_go_together_are_refused(mixed, tmp_path, capsys):
+def test_runs_that_do_not_fit_together_are_refused(mixed, tmp_path, capsys):
     folder = mixed / "tiny_vit_base"
     assert (
         "no finished 'collect'"

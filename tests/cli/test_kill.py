@@ -197,7 +197,7 @@ def undisturbed(processes, tmp_path_factory) -> Path:
     return folder
 
 
-def test_optimise_killed_in_every_stage_leaves_the_same_run_and_the_same_file(processes, undisturbed, tmp_path):
+def test_optimise_killed_in_every_stage_ends_with_the_same_files(processes, undisturbed, tmp_path):
     folder, errors = tmp_path / "run", tmp_path / "errors.txt"
     moments = at_night(OPTIMISE, {path: OPTIMISE[path] for path in ONE_A_STAGE})
     for death in drawn(moments, np.random.default_rng([7, SEED])):
@@ -208,7 +208,7 @@ def test_optimise_killed_in_every_stage_leaves_the_same_run_and_the_same_file(pr
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("missing, stages", STAGES.values(), ids=STAGES)
-def test_stages_by_hand_that_are_killed_leave_the_same(processes, undisturbed, tmp_path, missing, stages):
+def test_stages_that_are_killed_end_with_the_same_files(processes, undisturbed, tmp_path, missing, stages):
     errors, rng = tmp_path / "errors.txt", np.random.default_rng([15, SEED])
     for name in ("whole", "killed"):
         run = shutil.copytree(undisturbed, tmp_path / name, ignore=shutil.ignore_patterns(*missing))

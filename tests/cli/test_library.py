@@ -42,7 +42,7 @@ def result() -> rlflow.Optimised:
     return quick("tiny_resnet18")
 
 
-def test_the_result_has_the_model_its_receipt_and_what_is_known_of_it(result, tmp_path):
+def test_the_result_holds_the_model_its_receipt_and_its_estimates(result, tmp_path):
     assert result.estimated_gain_percent > 0 and not result.is_original
     assert (result.measured, result.ratio, result.interval, result.verdict) == (None, None, None, "not measured")
     assert result.model == onnx.load(result.path)
@@ -52,14 +52,14 @@ def test_the_result_has_the_model_its_receipt_and_what_is_known_of_it(result, tm
     assert result.report.read_text().startswith("<!DOCTYPE html>")
 
 
-def test_the_seconds_of_the_call_are_stated_by_part(result):
+def test_the_seconds_of_a_call_are_reported_by_part(result):
     spent = result.outcome["spent"]
     assert set(spent) == set(PARTS) and {part for part, taken in spent.items() if taken > 0} >= {"search", "checks"}
     assert spent[KERNELS] == 0  # the analytic cost times no kernel
     assert spent_text(spent) in result.report.read_text()
 
 
-def test_with_predicted_kernels_only_those_that_decide_are_timed(tmp_path, monkeypatch):
+def test_only_deciding_kernels_are_timed_if_kernels_are_predicted(tmp_path, monkeypatch):
     path = tmp_path / "costs.sqlite"
     database = with_speeds(path)
     roofline_prior().save(prior_path(path))
@@ -78,14 +78,14 @@ def test_with_predicted_kernels_only_those_that_decide_are_timed(tmp_path, monke
     assert result.outcome["spent"][PREDICT] > 0
 
 
-def test_a_person_reads_two_lines(result):
+def test_the_text_of_a_result_has_two_lines(result):
     first, second = str(result).splitlines()
     assert f"estimated {result.estimated_gain_percent:.2f} % lower" in first and "not measured" in first
     assert f"{len(result.receipt['actions'])} rewrites by {result.delivered}" in second and result.reason in second
     assert "\n" not in repr(result) and str(result.path) in repr(result)
 
 
-def test_the_measured_ratio_is_read_with_its_interval(result):
+def test_a_result_shows_its_measured_ratio_with_its_interval(result):
     chosen = result.outcome["candidates"][result.delivered]
     measured = {"ratio": 0.8, "interval": [0.75, 0.9], "verdict": "faster"}
     outcome = result.outcome | {"candidates": {result.delivered: chosen | {"measured": measured}}}
@@ -94,7 +94,7 @@ def test_the_measured_ratio_is_read_with_its_interval(result):
     assert str(shown).startswith("measured 0.800 of the original's latency (0.750 to 0.900): faster;")
 
 
-def test_save_writes_the_model_and_its_receipt_and_never_over_the_original(result, tmp_path):
+def test_save_writes_the_model_and_its_receipt_and_never_overwrites_the_original(result, tmp_path):
     result.save(tmp_path / "deep" / "faster.onnx")
     assert (tmp_path / "deep" / "faster.onnx").read_bytes() == result.path.read_bytes()
     assert read_json(tmp_path / "deep" / "faster.receipt.json") == result.receipt
@@ -102,7 +102,7 @@ def test_save_writes_the_model_and_its_receipt_and_never_over_the_original(resul
         result.save(result.source)
 
 
-def test_killed_while_it_saves_no_model_lies_beside_an_earlier_receipt(result, tmp_path, monkeypatch):
+def test_a_killed_save_leaves_no_model_beside_an_earlier_receipt(result, tmp_path, monkeypatch):
     (tmp_path / "faster.receipt.json").write_text("{}")
 
     def killed(*_):
@@ -122,7 +122,7 @@ def test_a_temporary_run_lives_as_long_as_its_result():
     assert not folder.exists()
 
 
-def test_a_model_in_memory_stays_as_it_is_and_so_do_its_symbols():
+def test_a_model_in_memory_stays_unchanged_and_its_result_keeps_its_symbols():
     model = symbolic()
     before = model.SerializeToString()
     given = ({"batch": np.int64(2)}, {"x": (2, np.int32(4))}, {"x": np.array([2, 4])}, {"batch": (2, 8)}, {})
@@ -142,7 +142,7 @@ def test_sizes_are_frozen_on_request():
         quick(symbolic(), fix=True)
 
 
-def test_a_result_that_takes_a_frozen_size_alone_is_equal_where_that_was_asked_for():
+def test_a_result_that_runs_only_at_a_frozen_size_is_accepted_with_fix():
     model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
         g (float[batch] x) => (float[batch] y) { s = Shape(x) r = Relu(x) y = Reshape(r, s) }""")
     result = quick(model, shapes={"batch": 2}, fix=True)
@@ -150,7 +150,7 @@ def test_a_result_that_takes_a_frozen_size_alone_is_equal_where_that_was_asked_f
     assert dim.dim_value == 2 and not result.is_original
 
 
-def test_a_task_is_loaded_at_sizes():
+def test_load_task_binds_the_given_sizes():
     model = symbolic()
     with pytest.raises(rlflow.RLFlowError, match="shapes: 'batch' is a size"):
         rlflow.load_task(model, shapes={"batch": 0})
@@ -158,7 +158,7 @@ def test_a_task_is_loaded_at_sizes():
     assert state.follow(state.matches[0]).runtime_ms < state.runtime_ms
 
 
-def test_a_kept_run_goes_on_and_belongs_to_one_model(tmp_path, monkeypatch):
+def test_a_kept_run_folder_resumes_and_belongs_to_one_model(tmp_path, monkeypatch):
     first = quick(symbolic(), shapes={"batch": 2}, run=tmp_path / "run")
     monkeypatch.setattr("rlflow.optimisation.anytime.run_search", None)  # a second search would fail
     again = quick(symbolic(), shapes={"batch": 2}, run=tmp_path / "run")
@@ -167,7 +167,7 @@ def test_a_kept_run_goes_on_and_belongs_to_one_model(tmp_path, monkeypatch):
         quick(load("tiny_resnet18"), run=tmp_path / "run")
 
 
-def test_its_arguments_are_the_options_of_the_command(tmp_path, monkeypatch):
+def test_the_arguments_of_optimise_become_the_options_of_the_run(tmp_path, monkeypatch):
     """The arguments of `rlflow.optimise` become the options of the run; the search itself is replaced."""
     monkeypatch.setenv("HOME", str(tmp_path))  # the default folder of timings
     outcome = {"delivered": "original", "reason": "", "optimised": "x", "candidates": {}, "fault_report": None}
@@ -210,7 +210,7 @@ def test_its_arguments_are_the_options_of_the_command(tmp_path, monkeypatch):
         ("tiny_resnet18", {"options": {"cost.name": "analytik"}}, "did you mean 'analytic'"),
     ],
 )
-def test_what_is_wrong_is_one_line_and_leaves_nothing(model, arguments, message, tmp_path, monkeypatch):
+def test_a_wrong_argument_raises_a_one_line_error_and_leaves_no_file(model, arguments, message, tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with pytest.raises(rlflow.RLFlowError, match=message) as caught:
         rlflow.optimise(model, **arguments)
@@ -229,7 +229,7 @@ def test_an_earlier_receipt_is_carried_out_first_on_a_model_with_other_weights(r
     assert again.receipt["original_hash"] != result.receipt["original_hash"]
 
 
-def test_another_thread_may_call_it():
+def test_optimise_works_in_another_thread():
     results = []
     thread = threading.Thread(target=lambda: results.append(quick(symbolic(), shapes={"batch": 2})))
     thread.start()
@@ -237,7 +237,7 @@ def test_another_thread_may_call_it():
     assert results and not results[0].is_original
 
 
-def test_quiet_says_nothing_and_progress_goes_to_standard_error(capfd):
+def test_quiet_mode_prints_nothing_and_progress_goes_to_standard_error(capfd):
     quick(symbolic(), shapes={"batch": 2})
     assert capfd.readouterr() == ("", "")
     quick(symbolic(), shapes={"batch": 2}, quiet=False)
@@ -245,7 +245,7 @@ def test_quiet_says_nothing_and_progress_goes_to_standard_error(capfd):
     assert not shown.out and "greedy stopped by" in shown.err
 
 
-def test_files_are_named_only_where_they_stay(tmp_path, capfd):
+def test_only_files_of_a_kept_run_are_named(tmp_path, capfd):
     quick(symbolic(), shapes={"batch": 2}, quiet=False)
     said = capfd.readouterr().err
     assert "result:" in said and "sure:" in said
@@ -255,7 +255,7 @@ def test_files_are_named_only_where_they_stay(tmp_path, capfd):
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), *slow(OSError("no space left"))])
-def test_a_report_that_fails_takes_nothing_from_the_result(monkeypatch, capfd, error):
+def test_a_failed_report_does_not_affect_the_result(monkeypatch, capfd, error):
     def fail(*_):
         raise error
 

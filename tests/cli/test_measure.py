@@ -42,7 +42,7 @@ def measure(capsys, files, first: str, second: str, *more):
 
 
 @pytest.mark.parametrize("second", ["fast", "fixed"])
-def test_what_does_less_is_faster_and_what_was_measured_is_said(capsys, files, second):
+def test_a_model_with_less_work_is_measured_faster_and_the_summary_says_so(capsys, files, second):
     done, result = measure(capsys, files, "slow", second, "--threads", "1", *QUICK)
     ending = done.ending
     assert done.code == 0 and result["verdict"] == "faster" and result["ratio"] == pytest.approx(0.5)
@@ -52,19 +52,19 @@ def test_what_does_less_is_faster_and_what_was_measured_is_said(capsys, files, s
     assert " validate " in ending["next"] and "--shape N=64" in ending["next"]
 
 
-def test_at_several_sizes_each_is_told(capsys, files):
+def test_measure_reports_each_of_several_sizes(capsys, files):
     done, result = measure(capsys, files, "fast", "slow", *QUICK[:-1], "N=8,64")
     assert result["verdict"] == "slower" and list(result["at"]) == ["N = 8", "N = 64"]
     assert "slower at N = 8 and at N = 64" in done.ending["result"] and " optimise " in done.ending["next"]
 
 
-def test_outputs_that_differ_are_told(capsys, files):
+def test_measure_reports_outputs_that_differ(capsys, files):
     done, result = measure(capsys, files, "fast", "other", *QUICK)
     assert done.code == 1 and result["ok"] is False and result["largest_relative_error"] >= 1
     assert "the two models do NOT compute the same" in done.ending["result"] and " validate " in done.ending["next"]
 
 
-def test_integers_that_differ_are_said_in_valid_json(capsys, files):
+def test_measure_reports_differing_integers_in_valid_json(capsys, files):
     whole = "g (float[N,64] x) => (int64[N,64] y) { h = %s(x) y = Cast<to = 7>(h) }"
     for name, op in {"fast": "Ceil", "other": "Floor"}.items():
         save_model(model(whole % op), files / f"{name}.onnx")
@@ -74,7 +74,7 @@ def test_integers_that_differ_are_said_in_valid_json(capsys, files):
     assert done.code == 1 and "do NOT compute the same" in done.ending["result"]
 
 
-def test_small_differences_in_half_precision_are_not_judged(capsys, files):
+def test_measure_does_not_judge_small_differences_in_half_precision(capsys, files):
     near = FAST.replace("{ y = Relu(x) }", "<float c = {1.01}> { m = Cast<to = 10>(c) h = Relu(x) y = Mul(h, m) }")
     for name, body in {"fast": FAST, "near": near, "other": OTHER}.items():
         save_model(model(body.replace("float[", "float16[")), files / f"{name}.onnx")
@@ -97,6 +97,6 @@ def test_small_differences_in_half_precision_are_not_judged(capsys, files):
         ("fast", "gone", (), "cannot read"),
     ],
 )
-def test_what_cannot_be_measured_is_one_line(capsys, files, first, second, more, said):
+def test_measure_refuses_bad_arguments_in_one_line(capsys, files, first, second, more, said):
     done, _ = measure(capsys, files, first, second, *more)
     assert said in done.error

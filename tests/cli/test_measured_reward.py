@@ -56,7 +56,7 @@ def killed(tmp_path_factory) -> tuple[Path, dict[str, bytes]]:
 
 
 @pytest.mark.nightly
-def test_a_killed_collection_keeps_what_it_has_and_goes_on_to_the_same_end(killed, capsys):
+def test_a_killed_collection_keeps_its_shards_and_resumes_to_the_same_result(killed, capsys):
     folder, before = killed
     results = []
     for name, workers in (("run", 2), ("undisturbed", 1)):
@@ -69,7 +69,7 @@ def test_a_killed_collection_keeps_what_it_has_and_goes_on_to_the_same_end(kille
     assert results[0]["measurement_seconds"] == results[1]["measurement_seconds"] > 0
 
 
-def test_the_seconds_are_those_of_the_graphs_in_the_database(collected):
+def test_the_measured_seconds_of_episodes_equal_the_latencies_in_the_database(collected):
     episodes = read_episodes(collected / "run" / "episodes", 4)
     with TimingDatabase(collected / "costs.sqlite").connected() as connection:
         stored = dict(connection.execute("SELECT graph, seconds FROM latencies").fetchall())
@@ -78,6 +78,6 @@ def test_the_seconds_are_those_of_the_graphs_in_the_database(collected):
     assert any(np.any(episode.rewards) for episode in episodes)
 
 
-def test_a_world_model_of_estimates_refuses_what_was_measured(collected, capsys):
+def test_a_world_model_of_estimates_refuses_measured_rewards(collected, capsys):
     error = in_process(capsys, "train-wm", "--run", collected / "run").error
     assert "env.reward=measured" in error and "world_model.name=mdn-rnn" in error

@@ -39,7 +39,7 @@ def source(tmp_path):
 
 
 @pytest.mark.nightly
-def test_a_model_in_a_file_that_needs_less_out(capsys, tmp_path, source, short):
+def test_the_memory_command_writes_a_model_that_needs_less_memory(capsys, tmp_path, source, short):
     out, given = tmp_path / "smaller.onnx", ("--seconds", "0.4", "--threads", "1", "--slowdown", "900")
     done = in_process(capsys, "memory", source, "--out", out, "--json", tmp_path / "r.json", *given)
     assert done.code == 0, done.err
@@ -81,7 +81,7 @@ def test_a_receipt_repeats_the_file_and_a_damaged_one_is_refused(capsys, tmp_pat
     assert "the receipt says peak" in refused.error and not again.exists()
 
 
-def test_where_nothing_is_to_gain_that_is_said_and_nothing_is_written(capsys, tmp_path, unmeasured):
+def test_the_memory_command_writes_nothing_if_no_order_gains(capsys, tmp_path, unmeasured):
     done = in_process(capsys, "memory", "tiny_squeezenet1_1", "--out", tmp_path / "out" / "smaller.onnx")
     assert done.code == 0 and done.ending["result"].startswith("nothing to gain from another order")
     assert "resident memory is not counted" in done.ending["sure"] and list((tmp_path / "out").iterdir()) == []
@@ -100,14 +100,14 @@ def test_where_nothing_is_to_gain_that_is_said_and_nothing_is_written(capsys, tm
     (("--receipt", "{tmp}/model.json", "--rewrite"), "Leave out --shape, --fix and --rewrite"),
     (("--out", "{tmp}/model.onnx"), "is the model itself"),
 ])  # fmt: skip
-def test_what_cannot_be_done_is_one_line(capsys, tmp_path, source, words, said):
+def test_the_memory_command_refuses_bad_arguments_in_one_line(capsys, tmp_path, source, words, said):
     (tmp_path / "model.json").write_text("[]")
     given = [word.format(tmp=tmp_path) for word in words]
     done = in_process(capsys, "memory", source, "--out", tmp_path / "out.onnx", *given)
     assert said in done.error and not (tmp_path / "out.onnx").exists()
 
 
-def test_a_model_is_rewritten_where_no_order_helps_and_its_receipt_repeats_that(capsys, tmp_path, unmeasured):
+def test_a_model_is_rewritten_if_no_order_helps_and_its_receipt_reproduces_the_file(capsys, tmp_path, unmeasured):
     """All orders of the chain need 12 images; rewritten, with its joined convolution split into parts, it needs 3."""
     source, out, again = (tmp_path / name for name in ("model.onnx", "smaller.onnx", "again.onnx"))
     onnx.save(chain(), source)
@@ -127,19 +127,19 @@ def test_a_model_is_rewritten_where_no_order_helps_and_its_receipt_repeats_that(
     assert repeated.code == 0 and again.read_bytes() == out.read_bytes()
 
 
-def test_where_rewrites_gain_nothing_the_order_is_all(capsys, tmp_path, source, unmeasured):
+def test_only_the_order_changes_if_rewrites_gain_nothing(capsys, tmp_path, source, unmeasured):
     out = tmp_path / "out.onnx"
     done = in_process(capsys, "memory", source, "--out", out, "--rewrite", "1", "--json", tmp_path / "r.json")
     assert done.code == 0 and "; proved: no order needs less" in done.ending["result"]
     assert json.loads((tmp_path / "r.json").read_text())["rewritten"] is None and "best order" in done.out
 
 
-def test_what_delivers_faster_models_refuses_a_cost_that_is_not_time(capsys, tmp_path):
+def test_the_search_command_refuses_a_cost_that_is_not_time(capsys, tmp_path):
     words = ("--model", "tiny_squeezenet1_1", "--out", tmp_path / "o.onnx", "--method", "greedy", "cost.name=memory")
     assert "the cost counts MB" in in_process(capsys, "search", *words).error
 
 
-def test_what_is_no_model_is_refused_and_leaves_nothing(capsys, tmp_path):
+def test_a_file_that_is_no_model_is_refused_and_leaves_no_output(capsys, tmp_path):
     (tmp_path / "text.onnx").write_text("no model\n" * 9)
     done = in_process(capsys, "memory", tmp_path / "text.onnx", "--out", tmp_path / "out.onnx")
     assert "is not an ONNX file" in done.error

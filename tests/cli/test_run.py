@@ -40,7 +40,7 @@ def model_of(path: Path) -> onnx.ModelProto:
     ["", *STAGES, "optimise", "replay", "rules", "zoo", "validate", "search", "bound", "costs", "sweep", "report",
      "measure"],
 )
-def test_help(capsys, command):
+def test_every_command_prints_its_help(capsys, command):
     done = in_process(capsys, *([command] if command else []), "--help")
     assert done.code == 0 and done.out.startswith("usage: ") and not done.err
     wanted = {
@@ -60,25 +60,25 @@ def test_help(capsys, command):
     assert all(text in done.out for text in wanted)
 
 
-def test_a_process_of_its_own_prints_help():
+def test_a_separate_process_prints_help():
     done = in_its_own("--help")
     assert done.code == 0 and "run.py optimise MODEL.onnx --out FASTER.onnx " in done.out
 
 
-def test_unknown_commands_and_arguments(capsys):
+def test_unknown_commands_and_arguments_exit_with_status_2(capsys):
     for arguments in (["frobnicate"], [], ["collect"], ["rules", "seed=3"], ["zoo", "--seed", "3"]):
         done = in_process(capsys, *arguments)
         assert done.code == 2 and "usage:" in done.err and "Traceback" not in done.err
 
 
-def test_the_lists(capsys, tmp_path):
+def test_the_lists_of_rules_and_zoo_models_are_printed_and_written_as_json(capsys, tmp_path):
     for name, entry in (("rules list", "conv"), ("zoo", "tiny_bert_base")):
         done = in_process(capsys, *name.split(), "--json", tmp_path / "deep" / f"{name}.json")
         assert done.code == 0 and entry in done.out
         assert json.loads((tmp_path / "deep" / f"{name}.json").read_text())
 
 
-def test_a_model_is_explained_in_its_own_names(capsys, tmp_path):
+def test_rules_explain_names_the_nodes_of_the_model(capsys, tmp_path):
     arguments = ("rules", "explain", "tiny_resnet18", "--rule", "conv-batchnorm", "--rule", "gelu")
     done = in_process(capsys, *arguments, "--json", tmp_path / "explained.json")
     fires, silent = json.loads((tmp_path / "explained.json").read_text())["rules"]
@@ -95,7 +95,7 @@ def test_a_model_is_explained_in_its_own_names(capsys, tmp_path):
 # -- one command -----------------------------------------------------------------------------------
 
 
-def test_optimise_gives_a_model_that_is_equal_and_not_estimated_to_be_slower(optimised):
+def test_optimise_gives_an_equal_model_that_is_estimated_to_be_faster(optimised):
     results = json.loads((optimised / "results.json").read_text())
     assert tuple(results) == ("search", *STAGES)
     outcome = results["eval"]
@@ -208,7 +208,7 @@ def test_a_finished_stage_can_be_run_again_and_changes_nothing(by_hand, tmp_path
 
 
 @pytest.mark.parametrize("kind", ["random", *slow("cma-es")])
-def test_other_controllers_in_the_same_folder(optimised, tmp_path, capsys, kind):
+def test_other_controllers_train_in_the_same_run_folder(optimised, tmp_path, capsys, kind):
     folder = shutil.copytree(optimised / "run", tmp_path / "run")
     done = in_process(
         capsys, "train-controller", "--run", folder, f"controller.name={kind}", "dream.temperatures=[0.5,1.5]"
@@ -266,7 +266,7 @@ def test_the_world_model_is_judged_on_random_episodes_and_on_the_controllers(opt
     assert (folder / "eval.json").read_bytes() == (optimised / "run" / "eval.json").read_bytes()
 
 
-def test_without_learning_a_model_without_gain_comes_back_with_its_weights(tmp_path, capsys):
+def test_optimise_without_learning_returns_a_model_without_gain_with_its_weights(tmp_path, capsys):
     """The original comes back byte for byte, with its external weights."""
     source, out = plain_model(tmp_path / "in", external=True), tmp_path / "out" / "same.onnx"
     options = "cost.name=analytic", "eval.measure_seconds=0"
@@ -302,7 +302,7 @@ def test_a_model_without_rewrites_has_nothing_to_learn(tmp_path, capsys):
         (["controller.train_on=real"], "the real graph has no temperature"),
     ],
 )
-def test_several_temperatures_that_would_train_equal_controllers_are_refused(tmp_path, capsys, options, words):
+def test_temperatures_that_would_train_equal_controllers_are_refused(tmp_path, capsys, options, words):
     common = *TINY, *options, "dream.temperatures=[0.5,1,2]"
     for command in (
         ["train-controller", "--run", tmp_path / "run", "--model", "tiny_squeezenet1_1"],
@@ -313,7 +313,7 @@ def test_several_temperatures_that_would_train_equal_controllers_are_refused(tmp
 
 
 @pytest.mark.nightly
-def test_online_mode_and_no_gain_returns_the_original_with_its_weights(tmp_path, capsys):
+def test_online_mode_without_gain_returns_the_original_with_its_weights(tmp_path, capsys):
     """Online mode works without `collect`, and the original comes back byte for byte with its external weights."""
     source, out = plain_model(tmp_path / "in", True, rewritable=True), tmp_path / "out" / "same.onnx"
     done = in_process(

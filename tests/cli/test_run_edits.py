@@ -12,7 +12,7 @@ STAGES = ("collect", "train-wm", "train-controller", "eval")
 
 
 @pytest.mark.nightly
-def test_with_a_controller_that_needs_none_nothing_needs_tensorflow(tmp_path):
+def test_optimise_with_the_random_controller_needs_no_tensorflow(tmp_path):
     done = in_its_own(
         "optimise", "tiny_squeezenet1_1", "--out", tmp_path / "faster.onnx", "--run", tmp_path / "run", "--json",
         tmp_path / "r.json",
@@ -26,7 +26,7 @@ def test_with_a_controller_that_needs_none_nothing_needs_tensorflow(tmp_path):
 
 
 @pytest.mark.parametrize("kind", slow("cma-es", "ppo"))
-def test_controllers_learn_in_its_dreams_and_act_on_the_real_graph(tmp_path, capsys, kind):
+def test_controllers_learn_in_the_dreams_of_edits_and_act_on_the_real_graph(tmp_path, capsys, kind):
     done = in_process(
         capsys, "optimise", "tiny_resnet18", "--out", tmp_path / "faster.onnx", "--run", tmp_path / "run", "--json",
         tmp_path / "r.json",
@@ -42,7 +42,7 @@ def test_controllers_learn_in_its_dreams_and_act_on_the_real_graph(tmp_path, cap
     assert judged.code == 0 and list(json.loads((tmp_path / "w.json").read_text())) == ["held-out random", f"{kind}-1"]
 
 
-def test_online_is_refused_before_anything_is_written(tmp_path, capsys):
+def test_online_mode_is_refused_for_edits_before_anything_is_written(tmp_path, capsys):
     done = in_process(
         capsys, "train-wm", "--run", tmp_path / "run", "--model", "tiny_resnet18", *EDITS, "world_model.mode=online"
     )

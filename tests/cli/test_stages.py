@@ -19,7 +19,7 @@ def opened(folder, *options) -> RunFolder:
     return RunFolder.open(folder, "tiny_squeezenet1_1", [ROOT / "tests" / "tiny.yaml"], OPTIONS + options)
 
 
-def test_a_stage_leaves_what_it_returns_and_the_next_one_needs_it(tmp_path):
+def test_a_stage_stores_its_result_and_the_next_stage_requires_that_result(tmp_path):
     run = opened(tmp_path / "run")
     with pytest.raises(RLFlowError, match="no finished 'collect'"):
         stages.train_world_model(run)
@@ -39,7 +39,7 @@ def test_a_stage_leaves_what_it_returns_and_the_next_one_needs_it(tmp_path):
     assert set(acting.evaluate_world_model(run)) == {"held-out random", "random-1"}
 
 
-def test_what_needs_no_training_is_not_delivered_as_learnt(tmp_path):
+def test_an_untrained_result_is_not_delivered_as_learnt(tmp_path):
     """Training does not change random play, so the untrained controller finds the same result as the trained one."""
     outcome = stages.learn(opened(tmp_path / "run", "eval.greedy_steps=0"))["eval"]
     candidates = outcome["candidates"]
@@ -48,7 +48,7 @@ def test_what_needs_no_training_is_not_delivered_as_learnt(tmp_path):
     assert candidates[outcome["delivered"]]["objective"] == min(one["objective"] for one in candidates.values())
 
 
-def test_of_a_search_and_a_control_of_one_name_the_better_competes(tmp_path):
+def test_the_better_of_a_search_and_a_control_with_one_name_competes(tmp_path):
     """If a search and a control have one name, the better of the two competes.
 
     Either may be better: the search batches equal rewrites, the control applies them one at a time.
@@ -64,7 +64,7 @@ def test_of_a_search_and_a_control_of_one_name_the_better_competes(tmp_path):
     assert candidates["random"]["interactions"] > 0
 
 
-def test_all_stages_in_one_call_are_the_stages_one_by_one(tmp_path):
+def test_learn_gives_the_same_result_as_the_stages_one_by_one(tmp_path):
     one_by_one, at_once = opened(tmp_path / "one"), opened(tmp_path / "all")
     for stage in (stages.collect, stages.train_world_model, stages.train_controller):
         stage(one_by_one)

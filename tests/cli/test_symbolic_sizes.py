@@ -22,12 +22,12 @@ def model(tmp_path):
         (("--shape", "x=2x16x4", "--fix"), ""),
     ],
 )
-def test_a_bound_is_of_the_typical_size(model, capsys, words, where):
+def test_the_bound_applies_to_the_typical_size(model, capsys, words, where):
     done = in_process(capsys, "bound", "--model", model, "--seconds", "5", *words)
     assert f"a bound on the analytic cost{where}, nothing was measured" in done.ending["sure"]
 
 
-def test_rules_are_explained_where_optimise_begins(model, capsys):
+def test_rules_are_explained_on_the_prepared_graph(model, capsys):
     done = in_process(capsys, "rules", "explain", model)
     assert "of shape arithmetic applied first; in the remaining graph:" in done.out and "relu-relu" in done.out
     assert "reshape-to-known" not in done.out  # this rule has already been applied

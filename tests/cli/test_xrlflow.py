@@ -16,7 +16,7 @@ SHORT = (
 
 
 @pytest.mark.nightly
-def test_it_learns_and_acts_on_the_real_graph_without_a_world_model(tmp_path, capsys):
+def test_xrlflow_learns_and_acts_on_the_real_graph_without_a_world_model(tmp_path, capsys):
     run, database = tmp_path / "run", f"cost.database={tmp_path / 'costs.sqlite'}"
     options = "--model", "tiny_squeezenet1_1", *TINY, *FAITHFUL, *SHORT, database
     done = in_process(capsys, "train-controller", "--run", run, *options)
@@ -41,7 +41,7 @@ def test_it_learns_and_acts_on_the_real_graph_without_a_world_model(tmp_path, ca
     assert not (run / "episodes").exists() and not (run / "world-model").exists()
 
 
-def test_it_does_not_learn_from_dreams(tmp_path, capsys):
+def test_xrlflow_does_not_learn_from_dreams(tmp_path, capsys):
     done = in_process(
         capsys, "train-controller", "--run", tmp_path, "--model", "tiny_bert_base", *TINY, "controller.name=xrlflow"
     )
@@ -49,7 +49,7 @@ def test_it_does_not_learn_from_dreams(tmp_path, capsys):
 
 
 @pytest.mark.nightly
-def test_what_learnt_on_several_models_acts_on_one_that_it_never_saw(tmp_path, capsys):
+def test_a_controller_trained_on_several_models_acts_on_an_unseen_model(tmp_path, capsys):
     """Training plays equally many episodes on every model; on an unseen model the controller acts without learning."""
     trained = tmp_path / "trained"
     options = (*TINY, "controller.name=xrlflow", "controller.train_on=real", *SHORT, "env.reward=relative")
@@ -70,7 +70,7 @@ def test_what_learnt_on_several_models_acts_on_one_that_it_never_saw(tmp_path, c
     assert (controller / "controller.npz").read_bytes() == before
 
 
-def test_a_controller_of_one_model_acts_on_no_other(tmp_path, capsys):
+def test_a_controller_trained_on_one_model_acts_on_no_other(tmp_path, capsys):
     run = tmp_path / "run"
     chosen = "controller.name=random", "world_model.name=edits"
     for stage in ("collect", "train-wm", "train-controller"):

@@ -117,7 +117,7 @@ def test_an_episode_records_the_match_of_each_action(walks):
             }
 
 
-def test_new_nodes_are_recorded_as_the_rule_made_them_wherever_they_come_to_lie(walks):
+def test_new_nodes_are_recorded_in_one_canonical_order(walks):
     """New nodes come in one order: each after the nodes that it reads, by id, and before old nodes with changed inputs.
     The record of a rewrite is therefore unique."""
     for states, actions in walks:
@@ -133,7 +133,7 @@ def test_new_nodes_are_recorded_as_the_rule_made_them_wherever_they_come_to_lie(
                 made.difference_update(node.outputs)
 
 
-def test_a_tensor_that_changes_hands_keeps_its_id_and_rewired_ones_have_no_reader_left(walks):
+def test_rewired_tensors_lose_all_consumers_to_their_replacements(walks):
     rewired = 0
     for states, actions in walks:
         edits, _ = unpack(recorded(states, actions).edits)
@@ -151,7 +151,7 @@ def test_a_tensor_that_changes_hands_keeps_its_id_and_rewired_ones_have_no_reade
 # -- as one array ----------------------------------------------------------------------------------
 
 
-def test_packed_edits_come_back(walks):
+def test_packed_edits_are_unpacked_unchanged(walks):
     for states, actions in walks:
         packed = recorded(states, actions).edits
         assert packed.dtype == np.int64 and packed.ndim == 1
@@ -175,7 +175,7 @@ def test_a_cut_or_longer_array_is_refused():
         unpack(np.append(packed, 0))
 
 
-def test_any_number_replaced_is_refused_or_read_as_edits_that_hang_together():
+def test_a_replaced_number_is_refused_or_read_as_consistent_edits():
     """Whatever number is written, reading raises nothing but RLFlowError, and edits refer only to nodes that appeared
     before."""
     packed, refused = small(), 0
@@ -207,7 +207,7 @@ def test_any_number_replaced_is_refused_or_read_as_edits_that_hang_together():
     [], [0], [-1], [2**62], [1, 2**62], [1, 0, 2**62], [1, 0, 0, 2**62], [1, 0, 0, 0, 2**62], [1, 0, 0, 0, 0, 2**62],
     [1, 0, 0, 0, 0, 0, 2**62], [1, 0, 0, 1, 5, 5, 5, 2**62], [2, *[0] * 12, 0, 2**62],
 ])  # fmt: skip
-def test_a_length_from_a_stranger_allocates_nothing(wrong):
+def test_a_damaged_length_allocates_no_memory(wrong):
     tracemalloc.start()
     try:
         with pytest.raises(RLFlowError, match=DAMAGED):

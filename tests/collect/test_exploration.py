@@ -70,7 +70,7 @@ def test_an_episode_begins_with_its_prefix_and_every_action_is_valid(task):
     *slow((1 - UNIFORM - RAREST, lambda rule: Knows(unknown=range(1000), promising=rule))),
     *slow((RAREST, lambda rule: Knows(times={rule: 99}))),
 ])  # fmt: skip
-def test_what_is_unknown_what_promises_and_the_rarest_rule_are_drawn_as_often_as_is_said(task, share, observer):
+def test_exploration_draws_each_kind_of_match_with_its_configured_share(task, share, observer):
     counts = task.initial.counts
     rule = int(np.flatnonzero(counts)[counts[counts > 0].argmin()])
     chance, seen = share + UNIFORM * counts[rule] / counts.sum(), first_rules(task, observer(rule))[rule] / ONE
@@ -79,7 +79,7 @@ def test_what_is_unknown_what_promises_and_the_rarest_rule_are_drawn_as_often_as
     assert chance - near < seen < chance + others * counts[rule] / counts.sum() + near < chance + 0.3
 
 
-def test_a_rule_is_rare_no_more_once_the_episode_has_carried_it_out(task, monkeypatch):
+def test_drawing_the_rarest_rule_meets_more_rules_than_uniform_choice(task, monkeypatch):
     """Choosing the rarest rule meets more rules in few steps than uniform choice, which favours rules with many
     matches."""
     def rules(uniform: float) -> float:
@@ -91,7 +91,7 @@ def test_a_rule_is_rare_no_more_once_the_episode_has_carried_it_out(task, monkey
     assert rules(0.25) > 1.2 * rules(1.0)
 
 
-def test_a_model_says_how_often_it_saw_a_rule(task):
+def test_a_model_counts_how_often_each_rule_was_applied_in_its_data(task):
     episodes = random_episodes(task, 8, 10)
     observer = fitted(episodes, task).observer()
     observer.begin(task.initial)
@@ -99,7 +99,7 @@ def test_a_model_says_how_often_it_saw_a_rule(task):
     assert [observer.times(x) for x in range(task.no_op)] == [taken[x] for x in range(task.no_op)] and len(taken) > 3
 
 
-def test_a_model_expects_what_matches_of_a_pattern_gained_in_the_middle():
+def test_a_model_expects_gains_from_patterns_that_gained():
     task = task_of(signs_and_products(), SIGNS_AND_PRODUCTS)
     observer = fitted(random_episodes(task, 60, 8), task).observer()
     observer.begin(task.initial)
@@ -112,7 +112,7 @@ def test_a_model_expects_what_matches_of_a_pattern_gained_in_the_middle():
 # -- what is kept of the best one ------------------------------------------------------------------
 
 
-def test_a_dream_remembers_the_way_to_the_cheapest_state_that_was_met(task):
+def test_a_dream_remembers_the_path_to_the_cheapest_state_of_the_data(task):
     episodes = random_episodes(task, 8, 15)
     model = fitted(episodes, task)
     state = model.searchable(task.initial, 0.25)
@@ -132,7 +132,7 @@ def remembered(start) -> list:
     return result[::-1]
 
 
-def test_where_no_episode_gained_anything_it_is_the_start():
+def test_a_dream_remembers_no_path_if_no_episode_gained():
     task = task_of(signs_and_products(), SIGNS_AND_PRODUCTS)
     losing = [episode for episode in random_episodes(task, 60, 1) if episode.costs.min() == episode.costs[0]]
     model = fitted(losing, task)
@@ -141,7 +141,7 @@ def test_where_no_episode_gained_anything_it_is_the_start():
     assert len(unpack(kept)[0]) == 1
 
 
-def test_another_graph_of_the_same_runtime_remembers_nothing_of_it():
+def test_a_remembered_path_is_not_used_for_another_graph_of_equal_runtime():
     one = task_of(signs_and_products(), SIGNS_AND_PRODUCTS)
     other = task_of(onnx_model("a = Neg(x)\no = Neg(a)", {"x": (4, 8)}, "o"), SIGNS_AND_PRODUCTS)
     model = fitted(random_episodes(one, 30, 6), one)

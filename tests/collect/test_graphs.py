@@ -6,7 +6,7 @@ from rlflow.collect.episodes import with_shared_tables
 from tests.toys.tiny import tiny_task
 
 
-def test_kept_graphs_are_the_graphs_and_every_row_is_held_once():
+def test_graphs_with_shared_tables_are_unchanged_and_hold_every_row_once():
     states = [tiny_task().initial]
     for _ in range(6):
         states.append(states[-1].apply(*states[-1].valid_actions()[0]))

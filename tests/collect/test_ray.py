@@ -70,7 +70,7 @@ def test_jobs_run_on_both_nodes(cluster):
     assert not ray.is_initialized()
 
 
-def test_the_command(cluster, tmp_path, capsys, monkeypatch):
+def test_the_collect_command_on_ray_writes_the_same_shards_as_locally(cluster, tmp_path, capsys, monkeypatch):
     class Writer:
         def scalars(self, step, values):
             assert np.isfinite(list(values.values())).all()
@@ -92,7 +92,7 @@ def test_the_command(cluster, tmp_path, capsys, monkeypatch):
     assert failed.error.startswith("cannot reach the Ray cluster 127.0.0.1:9: ")
 
 
-def test_nobody_waits_for_what_is_not_wanted_any_more(connected):
+def test_closing_the_pool_does_not_wait_for_unneeded_jobs(connected):
     started = time.monotonic()
     with Workers("ray", 2) as pool:
         jobs = [Job("a job", workers.slow_node, (seconds,)) for seconds in (0, 300, 300, 300)]
@@ -100,7 +100,7 @@ def test_nobody_waits_for_what_is_not_wanted_any_more(connected):
     assert time.monotonic() - started < 300
 
 
-def test_a_cluster_gives_the_bytes_of_one_process(connected, single, tmp_path, monkeypatch):
+def test_a_ray_cluster_gives_the_same_bytes_as_one_process(connected, single, tmp_path, monkeypatch):
     spec, expected, results = single
     monkeypatch.chdir(tmp_path)  # No node looks in this folder.
     assert collect(spec, "episodes", EPISODES, 2, seed=3, executor="ray") == results
@@ -139,7 +139,7 @@ def test_a_workers_traceback_is_shown(connected, single, tmp_path, monkeypatch):
         collect(gone, tmp_path, EPISODES, 2, seed=3, executor="ray")
 
 
-def test_a_node_that_goes_loses_nothing(connected, single, tmp_path, monkeypatch):
+def test_a_lost_ray_node_loses_no_episodes(connected, single, tmp_path, monkeypatch):
     spec, expected, results = single
     """The last one: for a while Ray still counts on that node."""
     doomed = connected.add_node(**NODE)

@@ -46,7 +46,7 @@ def copied(collected, folder: Path) -> Path:
 # -- what an episode is ----------------------------------------------------------------------------
 
 
-def test_an_episode_records_what_happened():
+def test_an_episode_records_states_actions_and_rewards():
     task, reward = tiny_task(), make_reward("incremental", 0, 0)
     for seed in range(5):
         episode = play_random(task, reward, 6, np.random.default_rng(seed), index=seed)
@@ -100,7 +100,7 @@ def test_the_same_seed_gives_the_same_bytes_whatever_the_number_of_workers(colle
     assert shards(tmp_path / "other") != shards(folder)
 
 
-def test_results_count_what_is_on_disk(collected):
+def test_results_count_the_stored_episodes(collected):
     _, folder, results = collected
     episodes = read_episodes(folder, 6)
     assert [episode.index for episode in episodes] == list(range(6))
@@ -110,7 +110,7 @@ def test_results_count_what_is_on_disk(collected):
     }  # fmt: skip
 
 
-def test_what_is_on_disk_is_not_played_again(collected, tmp_path, monkeypatch):
+def test_stored_episodes_are_not_played_again(collected, tmp_path, monkeypatch):
     spec, folder = collected[0], copied(collected, tmp_path)
 
     def refuse(*_):
@@ -126,7 +126,7 @@ def test_what_is_on_disk_is_not_played_again(collected, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("kept", [(), (0,), (1,), (0, 1)])
-def test_each_stored_episode_is_logged_once_at_its_index_whatever_a_kill_left(collected, tmp_path, kept):
+def test_each_stored_episode_is_logged_once_at_its_index_after_any_kill(collected, tmp_path, kept):
     def points(folder) -> list[tuple[int, dict]]:
         logged = []
         collect(collected[0], folder, 6, 1, seed=3, log=lambda step, scalars: logged.append((step, scalars)))
@@ -140,7 +140,7 @@ def test_each_stored_episode_is_logged_once_at_its_index_whatever_a_kill_left(co
     assert result[-1][1]["interactions"] == collected[2]["interactions"]
 
 
-def test_more_episodes_are_added_to_those_on_disk(collected, tmp_path):
+def test_more_episodes_are_added_to_the_stored_ones(collected, tmp_path):
     spec, folder = collected[0], copied(collected, tmp_path)
     collect(spec, folder, 9, 1, seed=3)
     collect(spec, tmp_path / "at once", 9, 1, seed=3)
@@ -193,7 +193,7 @@ def test_a_shard_with_an_array_cut_short_is_refused(collected, tmp_path):
         ("measurements", lambda a: np.array(0)),
     ],
 )
-def test_a_shard_with_an_array_of_something_else_is_refused(collected, tmp_path, name, damage):
+def test_a_shard_with_an_array_of_wrong_content_is_refused(collected, tmp_path, name, damage):
     with np.load(shard_path(collected[1], 0)) as archive:
         arrays = dict(archive)
     np.savez(tmp_path / "s.npz", **{**arrays, name: damage(arrays[name])})
@@ -303,7 +303,7 @@ def test_a_shard_may_arrive_late_or_over_an_older_one(collected, tmp_path, monke
     assert shards(tmp_path) == shards(collected[1])
 
 
-def test_a_spec_for_another_working_directory(tmp_path, monkeypatch):
+def test_an_absolute_spec_resolves_paths_and_keeps_zoo_names(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert EnvSpec("m.onnx", database="c.sqlite").absolute() == EnvSpec(
         str(tmp_path / "m.onnx"), database=str(tmp_path / "c.sqlite")
@@ -311,7 +311,7 @@ def test_a_spec_for_another_working_directory(tmp_path, monkeypatch):
     assert EnvSpec("resnet18").absolute() == EnvSpec("resnet18")  # A name stays a name, wherever the file is.
 
 
-def test_an_executor_that_is_not_there(collected, tmp_path, monkeypatch):
+def test_an_unknown_or_uninstalled_executor_is_refused(collected, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)  # Act as if Ray were not installed.
     with pytest.raises(RLFlowError, match=r"^the executor 'ray' needs Ray: pip install '\.\[distributed\]'$"):
         collect(collected[0], tmp_path, 6, 2, seed=3, executor="ray")
@@ -363,7 +363,7 @@ def test_best_random_is_the_cheapest_graph_that_was_met(collected):
     assert state.runtime_ms == min(episode.costs.min() for episode in episodes)
 
 
-def test_best_random_plays_on_where_the_disk_ends_and_stops_at_the_budget(collected, tmp_path):
+def test_best_random_continues_after_the_stored_episodes_up_to_its_budget(collected, tmp_path):
     spec, folder, results = collected
     task = spec.make_task()
     from_disk = best_random(task, folder, results["interactions"] + 30, spec.max_steps, seed=3)

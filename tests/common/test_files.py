@@ -79,7 +79,7 @@ def left(tmp_path):
     return tmp_path / name
 
 
-def test_what_a_killed_writer_left_is_removed_by_the_next_one_and_nothing_else_is(tmp_path, left):
+def test_the_file_of_a_killed_writer_is_removed_by_the_next_writer_and_no_other_file(tmp_path, left):
     others = {
         left.with_name(name).name
         for name in (left.stem, left.name.replace("[1]", "1"), left.name.replace("[1]", "[1].b"))
@@ -92,7 +92,7 @@ def test_what_a_killed_writer_left_is_removed_by_the_next_one_and_nothing_else_i
     assert set(os.listdir(tmp_path)) == {"a", "a[1]", *others} and (tmp_path / "a[1]").read_bytes() == b"new"
 
 
-def test_a_writer_that_lives_is_left_alone_and_the_last_one_wins(tmp_path):
+def test_a_living_writer_is_left_alone_and_the_last_writer_wins(tmp_path):
     path = tmp_path / "a"
     with new_file(path) as file:
         file.write(b"last")
@@ -101,7 +101,7 @@ def test_a_writer_that_lives_is_left_alone_and_the_last_one_wins(tmp_path):
     assert path.read_bytes() == b"last" and os.listdir(tmp_path) == ["a"]
 
 
-def test_a_file_that_is_taken_for_abandoned_before_it_is_locked_is_begun_again(tmp_path, monkeypatch):
+def test_a_file_removed_as_abandoned_before_its_lock_is_written_again(tmp_path, monkeypatch):
     path, lock = tmp_path / "a", files.lock
 
     def late(*arguments):
@@ -115,7 +115,7 @@ def test_a_file_that_is_taken_for_abandoned_before_it_is_locked_is_begun_again(t
     assert path.read_bytes() == b"mine" and os.listdir(tmp_path) == ["a"]
 
 
-def test_without_locks_nothing_is_taken_for_abandoned(tmp_path, left, monkeypatch):
+def test_no_file_counts_as_abandoned_if_locks_are_unavailable(tmp_path, left, monkeypatch):
     def no_locks(*_, **__):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
@@ -124,7 +124,7 @@ def test_without_locks_nothing_is_taken_for_abandoned(tmp_path, left, monkeypatc
     assert left.exists() and (tmp_path / "a[1]").read_bytes() == b"new"
 
 
-def test_write_makes_folders_and_replaces(tmp_path):
+def test_writing_creates_folders_and_replaces_files(tmp_path):
     path = tmp_path / "a" / "b" / "c.bin"
     write_bytes(path, b"1")
     write_bytes(path, b"22")
@@ -146,7 +146,7 @@ def test_check_writable_leaves_no_trace(tmp_path):
         check_writable(tmp_path / "new")
 
 
-def test_copy(tmp_path, monkeypatch):
+def test_copy_file_copies_completely_or_leaves_the_target_unchanged(tmp_path, monkeypatch):
     source, target = tmp_path / "a", tmp_path / "b"
     source.write_bytes(bytes(range(256)) * 9)
     copy_file(source, target)
@@ -181,7 +181,7 @@ class Trap:
         return os.mkdir, (str(self.path),)
 
 
-def test_no_pickle_is_read(tmp_path):
+def test_reading_arrays_never_unpickles_objects(tmp_path):
     trap = Trap()
     trap.path = tmp_path / "sprung"
     (tmp_path / "pickle.npz").write_bytes(pickle.dumps(trap))
@@ -206,7 +206,7 @@ def test_every_truncation_and_a_flipped_bit_of_an_archive_are_noticed(tmp_path):
         read_arrays(path)
 
 
-def test_json_that_is_not(tmp_path):
+def test_invalid_or_missing_json_is_refused(tmp_path):
     (tmp_path / "a.json").write_text("{")
     with pytest.raises(RLFlowError, match="is not valid JSON"):
         read_json(tmp_path / "a.json")
@@ -214,7 +214,7 @@ def test_json_that_is_not(tmp_path):
         read_json(tmp_path / "b.json")
 
 
-def test_the_temporary_files_of_killed_writers_are_removed_from_a_whole_folder_and_no_others(tmp_path):
+def test_abandoned_temporary_files_are_removed_from_a_folder_and_no_other_files(tmp_path):
     (tmp_path / "inner").mkdir()
     kept = [tmp_path / "a.json", tmp_path / "inner" / ".a.json.part", tmp_path / ".a.json.0123456z.part"]
     abandoned = [tmp_path / ".a.json.01234567.part", tmp_path / "inner" / ".b.89abcdef.part"]

@@ -8,7 +8,7 @@ from rlflow.common import layers
 from rlflow.common.layers import Layered, layered
 
 
-def test_copies_are_dictionaries_of_their_own(monkeypatch):
+def test_copies_of_a_layered_dictionary_are_independent(monkeypatch):
     monkeypatch.setattr(layers, "LARGE", 10)
     rng = np.random.default_rng(0)
     first = {key: str(key) for key in range(40)}
@@ -29,6 +29,6 @@ def test_copies_are_dictionaries_of_their_own(monkeypatch):
     assert len(result._own) ** 2 <= 16 * 60 + 200
 
 
-def test_small_dictionaries_stay_as_they_are():
+def test_small_dictionaries_are_not_layered():
     small = {1: 2}
     assert layered(small) is small

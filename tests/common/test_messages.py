@@ -28,7 +28,7 @@ def checkout(tmp_path, monkeypatch):
         ("", "python -m rlflow.cli", "{python} -m rlflow.cli"),
     ],
 )
-def test_what_is_typed_is_how_it_was_called(tmp_path, monkeypatch, called, named, typed):
+def test_messages_name_the_command_as_the_user_called_the_program(tmp_path, monkeypatch, called, named, typed):
     names = {"folder": tmp_path.name, "python": "/opt/bin/python3"}
     monkeypatch.setattr(sys, "argv", [called.format(**names)])
     assert program() == named.format(**names)
@@ -36,7 +36,7 @@ def test_what_is_typed_is_how_it_was_called(tmp_path, monkeypatch, called, named
 
 
 @pytest.mark.parametrize("called", ["mine/run.py", "mine/__main__.py", "analysis.py"])
-def test_the_script_of_somebody_else_is_told_the_installed_command(tmp_path, monkeypatch, called):
+def test_a_foreign_script_is_told_the_installed_command(tmp_path, monkeypatch, called):
     (tmp_path / "rlflow").write_text("")
     (tmp_path / "rlflow").chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
@@ -45,7 +45,7 @@ def test_the_script_of_somebody_else_is_told_the_installed_command(tmp_path, mon
     assert program() == "rlflow" and command("zoo") == "rlflow zoo"
 
 
-def test_a_name_is_enough_where_a_shell_finds_the_file_by_it(tmp_path, monkeypatch):
+def test_a_command_is_shortened_to_its_name_if_the_shell_finds_the_file(tmp_path, monkeypatch):
     folder, elsewhere = tmp_path / "bin", tmp_path / "elsewhere"
     folder.mkdir()
     elsewhere.mkdir()

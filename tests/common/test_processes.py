@@ -35,12 +35,12 @@ def worker():
     return Worker()
 
 
-def test_jobs_are_done_in_one_other_process(worker):
+def test_jobs_run_in_one_other_process(worker):
     assert worker.run(divide, 3.0, 2.0, limit=ENOUGH) == 1.5
     assert own_process(worker) == own_process(worker) != os.getpid()
 
 
-def test_what_a_function_raises_arrives_and_the_process_stays(worker):
+def test_an_exception_of_a_job_is_passed_on_and_the_process_stays(worker):
     before = own_process(worker)
     with pytest.raises(RLFlowError, match="^not this one$"):
         worker.run(refuse, "not this one", limit=ENOUGH)
@@ -50,7 +50,7 @@ def test_what_a_function_raises_arrives_and_the_process_stays(worker):
 
 
 @pytest.mark.parametrize("killed", [True, False])
-def test_a_killed_or_hanging_process_costs_its_job_and_another_does_the_next(worker, killed):
+def test_a_killed_or_hanging_process_loses_only_its_job(worker, killed):
     """A suspended process does not answer and ignores all signals except SIGKILL; another process does the next job."""
     process = psutil.Process(own_process(worker))
     process.suspend()
@@ -62,7 +62,7 @@ def test_a_killed_or_hanging_process_costs_its_job_and_another_does_the_next(wor
     assert worker.run(divide, 3.0, 2.0, limit=ENOUGH) == 1.5 and own_process(worker) != process.pid
 
 
-def test_an_interrupt_leaves_no_job_behind(worker):
+def test_an_interrupt_ends_the_process_that_runs_the_job(worker):
     """An interrupt ends the process, because its late answer would be taken for the answer to the next job."""
     process = psutil.Process(own_process(worker))
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a process in the background may ignore SIGINT
@@ -76,13 +76,13 @@ def test_an_interrupt_leaves_no_job_behind(worker):
     assert worker.run(divide, 3.0, 2.0, limit=ENOUGH) == 1.5
 
 
-def test_the_interrupt_of_a_terminal_does_not_reach_it(worker):
+def test_a_worker_process_ignores_the_interrupt_of_a_terminal(worker):
     process = own_process(worker)
     os.kill(process, signal.SIGINT)
     assert own_process(worker) == process
 
 
-def test_it_ends_when_nobody_has_it():
+def test_a_worker_process_ends_when_its_worker_is_deleted():
     worker = Worker()
     process = psutil.Process(own_process(worker))
     del worker
@@ -109,13 +109,13 @@ def test_a_pool_ends_with_a_killed_parent():
             process.kill()
 
 
-def test_each_process_of_a_pool_begins_as_is_said():
+def test_each_process_of_a_pool_runs_the_given_initialiser():
     assert gc.isenabled()
     with fresh_processes(1, gc.disable) as pool:
         assert not pool.submit(gc.isenabled).result()
 
 
-def test_a_child_command_ends_with_its_parent_however_that_is_killed(tmp_path):
+def test_a_child_command_ends_when_its_parent_is_killed(tmp_path):
     """A command that a sweep started ends even if the sweep is killed by SIGKILL and cannot end the command itself."""
     file, log = tmp_path / "pid", tmp_path / "log"
     child = (
@@ -137,7 +137,7 @@ def test_a_child_command_ends_with_its_parent_however_that_is_killed(tmp_path):
     assert gone
 
 
-def test_a_child_command_that_ends_tells_its_exit_status(tmp_path):
+def test_a_finished_child_command_returns_its_exit_status(tmp_path):
     with open(tmp_path / "log", "wb") as output:
         assert run_child([sys.executable, "-c", "print('said'); raise SystemExit(7)"], output, tmp_path) == 7
     assert (tmp_path / "log").read_text() == "said\n"

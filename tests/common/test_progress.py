@@ -28,12 +28,12 @@ def shown(monkeypatch, stream: io.StringIO, seconds_a_step: float) -> str:
     return stream.getvalue()
 
 
-def test_a_terminal_has_a_bar_that_goes_when_it_is_done(monkeypatch):
+def test_a_progress_bar_on_a_terminal_disappears_at_the_end(monkeypatch):
     text = shown(monkeypatch, Terminal(), 0.1)
     assert "\rwork:" in text and "\n" not in text.replace("\n", "", 10) and text.endswith("\r")
 
 
-def test_a_log_has_a_line_now_and_then_of_long_work_alone(monkeypatch):
+def test_a_log_shows_progress_lines_of_long_work_only(monkeypatch):
     lines = [f"line {step}" for step in range(10)]
     assert shown(monkeypatch, io.StringIO(), 0.1).splitlines() == lines
     text = shown(monkeypatch, io.StringIO(), messages.LOG_SECONDS / 2).splitlines()
@@ -43,7 +43,7 @@ def test_a_log_has_a_line_now_and_then_of_long_work_alone(monkeypatch):
 
 
 @pytest.mark.parametrize("stream", [io.StringIO(), Terminal()])
-def test_quiet_shows_nothing_and_only_in_its_block(monkeypatch, stream):
+def test_silence_shows_nothing_within_its_block_only(monkeypatch, stream):
     with silence():
         assert shown(monkeypatch, stream, messages.LOG_SECONDS) == ""
     say("again")

@@ -35,7 +35,7 @@ def clock():
     return Clock()
 
 
-def test_a_second_belongs_to_the_innermost_part(clock):
+def test_time_is_attributed_to_the_innermost_part(clock):
     with keeping(Account(clock, began=97.0)) as account:
         clock.now += 1
         with spent_on(SEARCH):
@@ -65,7 +65,7 @@ def test_the_parts_add_up_to_the_whole_duration_however_they_are_nested(clock, s
         assert sum(spent_so_far().values()) == clock.now - 90.0
 
 
-def test_a_part_that_ends_with_an_error_ends(clock):
+def test_a_part_that_raises_an_error_ends_with_the_error(clock):
     with keeping(Account(clock)) as account:
         with pytest.raises(ZeroDivisionError), spent_on(CHECKS):
             clock.now += 1
@@ -74,7 +74,7 @@ def test_a_part_that_ends_with_an_error_ends(clock):
     assert (account.spent()[CHECKS], account.spent()[OTHER]) == (1.0, 2.0)
 
 
-def test_without_an_account_and_in_other_threads_nothing_is_counted(clock):
+def test_no_time_is_counted_without_an_account_or_in_other_threads(clock):
     assert spent_so_far() == {}
     with spent_on(SEARCH):
         clock.now += 1

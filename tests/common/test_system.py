@@ -55,7 +55,7 @@ def of_some_systems(text: str) -> list[str]:
     return used
 
 
-def test_only_one_file_uses_what_only_some_systems_have():
+def test_only_one_file_uses_features_of_single_operating_systems():
     others = [path for path in sources() if path not in (ONLY, Path(__file__))]
     used = {str(path.relative_to(ROOT)): of_some_systems(path.read_text(encoding="utf-8")) for path in others}
     assert {name: what for name, what in used.items() if what} == {}
@@ -72,7 +72,7 @@ def test_only_one_file_uses_what_only_some_systems_have():
         ("run(command, pass_fds=[3])", "pass_fds"),
     ],
 )  # fmt: skip
-def test_what_only_some_systems_have_is_seen_however_it_is_written(text, what):
+def test_features_of_single_systems_are_detected_however_they_are_written(text, what):
     assert of_some_systems(text) == [what]
 
 
@@ -85,7 +85,7 @@ def windows(monkeypatch):
 # -- the processor and the memory ------------------------------------------------------------------
 
 
-def test_memory_that_is_held_for_a_moment_is_seen_at_the_fullest_moment_alone():
+def test_the_peak_memory_of_a_call_is_measured_for_that_call_alone():
     def hold() -> None:
         np.ones(100_000_000 // 8)
 
@@ -97,11 +97,11 @@ def test_memory_that_is_held_for_a_moment_is_seen_at_the_fullest_moment_alone():
     assert abs(again - empty) < 20e6  # the high-water mark fell again
 
 
-def test_where_the_system_does_not_say_nothing_is_claimed(windows):
+def test_measurements_that_the_system_lacks_return_none(windows):
     assert system.interruptions() is system.peak_memory_during(list) is None
 
 
-def test_timings_of_a_system_that_does_not_count_interruptions_are_all_kept_and_none_is_called_calm(windows):
+def test_timings_without_interruption_counts_are_all_kept_and_never_called_calm(windows):
     model = timing.empty_model()
     assert timing.time_model(model, 1, 5.0).repeats >= timing.MIN_REPEATS
     result = measured.measure(model, model, sessions=2, seconds=0.2, memory=False)
@@ -121,13 +121,13 @@ def test_the_processor_has_a_name_of_one_line():
         ("avx avx2-like", "AMD EPYC"),
     ],
 )
-def test_two_processors_of_one_name_are_told_apart_by_their_vectors(flags, name):
+def test_two_processors_with_one_name_are_distinguished_by_their_vector_extensions(flags, name):
     core = f"processor\t: 0\nmodel name\t: AMD EPYC\nbugs\t\t: a: b\nflags\t\t: {flags}\n"
     other = "\nprocessor\t: 1\nmodel name\t: another\nflags\t\t: avx512f\n"
     assert system.processor_of(core + other) == name
 
 
-def test_a_processor_that_linux_does_not_name_has_no_name_there():
+def test_a_processor_that_linux_does_not_name_gets_an_empty_name():
     assert system.processor_of("processor\t: 0\nFeatures\t: asimd\n") == ""
 
 
@@ -143,7 +143,7 @@ def test_a_processor_that_linux_does_not_name_has_no_name_there():
         (8, 3, None, "0", 3), (8, 3, None, "many", 3),  # invalid values of the variable are ignored
     ],
 )  # fmt: skip
-def test_as_many_threads_as_onnx_runtime_takes_of_the_cores_that_there_are(
+def test_the_number_of_usable_cores_equals_the_threads_that_onnx_runtime_takes(
     monkeypatch, tmp_path, physical, affinity, quota, wished, cores
 ):
     monkeypatch.setattr(psutil, "cpu_count", lambda logical: physical)
@@ -162,7 +162,7 @@ def test_as_many_threads_as_onnx_runtime_takes_of_the_cores_that_there_are(
 
 
 @pytest.mark.parametrize("windows", [False, True])
-def test_the_clock_stops_work_and_nothing_after_it(windows, monkeypatch):
+def test_a_timer_stops_the_stoppable_block_and_nothing_after_it(windows, monkeypatch):
     monkeypatch.setattr(system, "WINDOWS", windows)
     before = signal.getsignal(system.ALARM)
     with pytest.raises(Stop, match="time is up"), stoppable(0.1):
@@ -179,7 +179,7 @@ def test_the_clock_stops_work_and_nothing_after_it(windows, monkeypatch):
 # -- locks and files -------------------------------------------------------------------------------
 
 
-def test_files_are_written_and_what_was_left_is_removed_where_open_files_can_be_neither(tmp_path, windows, monkeypatch):
+def test_files_are_written_and_removed_on_systems_that_refuse_to_move_open_files(tmp_path, windows, monkeypatch):
     """Files are written, and abandoned files removed, on a system that refuses to rename and to remove open files."""
     handles, path, really_open = [], tmp_path / "a", open
 
@@ -217,7 +217,7 @@ HOLDER = """if True:
 """
 
 
-def test_a_lock_is_one_process_s_and_ends_with_it_however_it_ends(tmp_path):
+def test_a_lock_belongs_to_one_process_and_ends_with_that_process(tmp_path):
     path = tmp_path / "lock"
     command = [sys.executable, "-c", HOLDER, str(path)]
     holder = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)

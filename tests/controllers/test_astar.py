@@ -102,7 +102,7 @@ def permuted(graph: GraphArrays, order: np.ndarray) -> GraphArrays:
     )
 
 
-def test_graphs_are_valued_alone_as_together_in_any_order_of_their_nodes():
+def test_the_value_of_a_graph_does_not_depend_on_the_batch_or_the_order_of_nodes():
     network, graphs = shaken(agent().network), graphs_of(task(), 3)
     together = network.values(joined(graphs)).numpy()
     assert together.shape == (3, HORIZON) and len(np.unique(together[:, 0])) == 3
@@ -112,7 +112,7 @@ def test_graphs_are_valued_alone_as_together_in_any_order_of_their_nodes():
             np.testing.assert_allclose(network.values(joined([same])).numpy()[0], values, atol=1e-5)
 
 
-def test_choices_are_valued_alone_as_together():
+def test_the_value_of_a_choice_does_not_depend_on_the_batch():
     network, state = shaken(agent(OF_CHOICES).network), task(WIDE).initial
     states = [state, *(state.follow(match) for match in state.matches[:2])]
     graphs, choices = [one.arrays() for one in states], [choices_of(one, one.matches) for one in states]
@@ -131,7 +131,7 @@ def test_only_messages_show_the_edges():
         assert (difference > 1e-4) == differ
 
 
-def test_dropout_is_a_matter_of_its_seeds_and_of_training_alone():
+def test_dropout_depends_on_its_seeds_and_applies_in_training_only():
     network, graph = shaken(agent(replace(SMALL, dropout=0.5)).network), joined(graphs_of(task(), 3))
     seeds = [np.array([[k, 0], [k, 1]], np.int32) for k in (0, 0, 1)]
     dropped = [network._forward(graph, seeds=seed).numpy() for seed in seeds]
@@ -234,7 +234,7 @@ def test_with_the_true_value_of_choices_each_step_costs_one_rewrite():
     assert search.trace[-1][1] == len(seen.actions_to(search.best)) == HORIZON
 
 
-def test_without_a_value_the_choice_of_the_cheapest_state_is_made_next():
+def test_qstar_without_a_value_next_makes_a_choice_of_the_cheapest_state():
     class Watched(Tried):
         def follow(self, node, choice):
             waiting = [
@@ -258,7 +258,7 @@ def test_noise_changes_what_is_tried_first_but_not_what_is_found():
     assert found[0][1].nodes.keys() == found[1][1].nodes.keys()
 
 
-def test_without_a_value_the_cheapest_state_is_expanded_next():
+def test_astar_without_a_value_expands_the_cheapest_state_next():
     class Watched(Explored):
         def expand(self, node):
             waiting = [other for other in self.nodes.values() if other.children is None and other.left]
@@ -286,7 +286,7 @@ def test_a_state_reached_with_more_steps_left_is_searched_again(whole):
     assert whole.nodes.keys() == reached
 
 
-def test_mcts_keeps_its_limit_and_ends_where_nothing_is_new():
+def test_mcts_respects_its_limit_and_ends_once_all_states_are_explored():
     search = Search(task(WIDE).initial, Limits(interactions=100), seed=3)
     with pytest.raises(LimitReached):
         mcts(search, Explored(search, nothing, HORIZON), 10_000.0, 0.5, 5.0)
@@ -304,7 +304,7 @@ def saved(folder) -> tuple[bytes, bytes]:
 
 
 @pytest.mark.parametrize("search", [QSTAR, "astar", *slow("mcts")])
-def test_a_killed_training_goes_on_to_the_same_bytes(tmp_path, search):
+def test_a_killed_and_resumed_training_ends_with_the_same_bytes(tmp_path, search):
     def kill(done, total):
         if done == 1:
             raise KeyboardInterrupt
@@ -327,7 +327,7 @@ def test_a_killed_training_goes_on_to_the_same_bytes(tmp_path, search):
 
 
 @pytest.mark.nightly
-def test_the_value_comes_to_fit_its_targets():
+def test_training_fits_the_value_to_its_targets():
     learner = agent(replace(SMALL, width=16, hidden=32, passes=40, batch=200, learning_rate=0.01, dropout=0.0))
     examples, rng = explored(100_000)[1].examples(), np.random.default_rng(0)
     first = learner.learn(examples, rng)["loss"]
@@ -354,7 +354,7 @@ def test_the_curriculum_prefers_problems_that_are_sometimes_solved():
 
 
 @pytest.mark.parametrize("band", [(0.8, 0.2), (0.5,), (0.2, 1.5)])
-def test_a_band_is_two_shares(band):
+def test_an_invalid_band_is_refused(band):
     with pytest.raises(RLFlowError, match="band"):
         replace(SMALL, band=band)
 
@@ -375,7 +375,7 @@ def test_several_problems_are_trained_on_and_interactions_are_limited(tmp_path):
 
 
 @pytest.mark.parametrize("config", [SMALL, OF_CHOICES])
-def test_it_follows_the_path_of_its_search_and_searches_again_at_its_end(config):
+def test_the_agent_follows_the_path_of_its_search_and_searches_again_at_its_end(config):
     learner = agent(config)
     episode = rollout(learner, environment(), greedy=True, seed=0)
     result, _ = learner.searched(task().initial, SMALL.evaluations)
@@ -387,7 +387,7 @@ def test_it_follows_the_path_of_its_search_and_searches_again_at_its_end(config)
 
 
 @pytest.mark.parametrize("search", [QSTAR, "astar"])
-def test_drawn_actions_are_valid_and_end_at_the_horizon(search):
+def test_sampled_episodes_have_valid_actions_and_end_by_the_horizon(search):
     learner = agent(replace(SMALL, alpha=0.1, search=search))
     episodes = [rollout(learner, environment(), greedy=False, seed=seed) for seed in (1, 1, 2, 3)]
     assert episodes[0] == episodes[1] and len({tuple(episode.actions) for episode in episodes}) == 3
@@ -399,7 +399,7 @@ PROGRAM = ("--model", SQUARE, "task.name=expressions", "task.rules=binding", f"c
 
 
 @pytest.mark.parametrize("options", [PROGRAM, *slow((("--model", "tiny_squeezenet1_1"),))])
-def test_it_learns_and_acts_by_the_commands_of_every_task(tmp_path, capsys, options):
+def test_the_stage_commands_train_and_evaluate_the_agent(tmp_path, capsys, options):
     options = (*options, *TINY, "controller.name=astar", "controller.train_on=real", "eval.samples=1")
     for stage in ("train-controller", "eval"):
         done = in_process(capsys, stage, "--run", tmp_path, *options)
@@ -413,7 +413,7 @@ def test_it_learns_and_acts_by_the_commands_of_every_task(tmp_path, capsys, opti
 
 
 @pytest.mark.nightly
-def test_it_rewrites_models_as_well(tmp_path):
+def test_the_agent_also_learns_to_rewrite_models(tmp_path):
     """Train the same controller on models, whose task has another encoding."""
     of = tiny_task("tiny_squeezenet1_1")
 
@@ -427,7 +427,7 @@ def test_it_rewrites_models_as_well(tmp_path):
     assert min(episode.costs) < episode.costs[0] and all(info["valid"] for info in episode.infos)
 
 
-def test_states_are_shown_to_searches_alone():
+def test_observations_hold_the_state_and_tasks_without_local_states_are_refused():
     observation, _ = environment().reset()
     assert observation["state"].item() is task().initial and environment().observation_space.contains(observation)
 

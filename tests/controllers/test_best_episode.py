@@ -32,7 +32,7 @@ def test_an_episode_is_cut_where_its_sum_is_highest_and_stops_there():
     assert best.returned == 2.5 and best.steps["choice"].tolist() == [10, 11]
 
 
-def test_only_finished_episodes_that_gain_more_replace_it():
+def test_only_finished_episodes_that_gain_more_replace_the_best_one():
     best = best_of([1.0], [0.0, -1.0, 1.0], [2.0], [0.5])
     assert best.returned == 2.0 and best.steps["choice"].tolist() == [20]
     best_of([2.0], before=best)
@@ -90,7 +90,7 @@ class Valley(Toy):
 
 
 @eager()
-def test_what_was_found_once_is_learnt(tmp_path):
+def test_an_episode_found_once_is_imitated(tmp_path):
     """Random play reaches the end of the valley once in 54 episodes. The first update imitates that episode."""
     returns = []
     for imitate in (0, 12):

@@ -23,7 +23,7 @@ def same_arrays(one, other):
 
 
 @pytest.mark.nightly
-def test_it_learns_the_identity_task(tmp_path):
+def test_cma_es_learns_the_identity_task(tmp_path):
     """The population improves, the result beats random play (return 1 of at most 8) by 2, and the kept result never
     gets worse."""
     logged, folder = [], tmp_path / "cma-es"
@@ -38,7 +38,7 @@ def test_it_learns_the_identity_task(tmp_path):
     assert kept == sorted(kept) and kept[-1] == results["best_return"]
 
 
-def test_it_learns_to_lose_first(tmp_path):
+def test_cma_es_learns_to_lose_first(tmp_path):
     controller = make(CMAES, replace(CONFIG, generations=10), Sacrifice)
     assert controller.train(vector(Sacrifice), 0, tmp_path)["best_return"] == 2.0
 
@@ -96,7 +96,7 @@ def test_the_untrained_controller_is_greedy_by_usual_reward():
         assert controller.act(observation)[:, 0].tolist() == expected
 
 
-def test_scores_by_usual_reward_are_ranks_within_one():
+def test_scores_by_usual_reward_are_ranks_between_minus_one_and_one():
     usual_rewards = np.array([5.0, 0.1, 0.0, -0.1, -70.0, 0.1, 0.0])
     scores = by_median_reward(usual_rewards)
     np.testing.assert_allclose(scores, [1.0, 0.5, -0.3, -0.65, -1.0, 0.5, 0.0])
@@ -114,7 +114,7 @@ class Later(Identity):
         self._counts[-1] = 0
 
 
-def test_what_play_does_not_meet_has_no_weights_and_is_never_chosen(tmp_path):
+def test_a_class_not_met_in_play_has_no_weights_and_is_never_chosen(tmp_path):
     config = CMAESConfig(generations=2, popsize=6, dreams=1)
     controller = make(CMAES, config, Later)
     controller.train(vector(Later), 0, tmp_path)
@@ -131,7 +131,7 @@ def test_what_play_does_not_meet_has_no_weights_and_is_never_chosen(tmp_path):
         assert 3 not in loaded.act(observation, greedy)[:, 0]
 
 
-def test_what_gains_and_was_not_met_in_play_is_chosen_before_it_stops():
+def test_a_gaining_class_not_met_in_play_is_chosen_before_no_op():
     usual_rewards = np.array([1.0, 0.5, 2.0, 0.0])
     controller = CMAES(CMAESConfig(), *latent_spaces(2, 4, 3, usual_rewards=usual_rewards))
     controller.know(np.array([True, False, False, False, True]))
@@ -170,7 +170,7 @@ class Far(Toy):
         return 1.0, xfer_id in range(1, 8)
 
 
-def test_what_the_greedy_prior_leads_to_is_reached(tmp_path):
+def test_classes_on_the_greedy_priors_path_count_as_reachable(tmp_path):
     config = CMAESConfig(generations=1, popsize=6, dreams=1)
     env = Far()
     controller = CMAES(config, env.observation_space, env.action_space)
@@ -182,7 +182,7 @@ def flat(dimension, full_covariance=100):
     return Evolution(np.zeros(dimension), 0.1, 8, full_covariance, 3, 0)
 
 
-def test_a_converged_search_starts_anew_with_twice_as_many():
+def test_a_converged_search_restarts_with_twice_the_population():
     search, sizes = flat(4), []
     for _ in range(14):
         assert search.size == len(individuals := search.ask())
@@ -192,7 +192,7 @@ def test_a_converged_search_starts_anew_with_twice_as_many():
     assert search.strategy.popsize == sizes[-1]
 
 
-def test_the_last_weights_are_searched_through_first_and_all_from_where_that_ended():
+def test_the_last_weights_are_searched_first_and_then_all_from_the_mean_reached():
     start = np.arange(5.0)
     search = Widened(start, 2, 16, sigma0=0.1, popsize=8, full_covariance=100, patience=3, seed=0)
     for _ in range(2):
@@ -215,7 +215,7 @@ def test_the_first_generations_search_through_all_priorities_and_nothing_else():
     assert (spread[:-biases] == 0).all() and (spread[-biases:] > 0).all()
 
 
-def test_a_search_through_priorities_has_no_others_to_go_on_to(tmp_path):
+def test_priorities_first_changes_nothing_for_a_policy_of_priorities_alone(tmp_path):
     """The option `priorities_first` changes nothing if the policy consists of priorities alone."""
     for first in (0, 2):
         config = CMAESConfig(policy="priorities", generations=4, popsize=6, dreams=1, priorities_first=first)
@@ -236,7 +236,7 @@ def test_covariances_are_learnt_up_to_the_limit():
 
 
 @pytest.mark.nightly
-def test_restarts_stay_within_the_budget_and_a_killed_training_goes_on_through_them(tmp_path):
+def test_restarts_stay_within_the_budget_and_a_killed_training_resumes_across_restarts(tmp_path):
     """Train on a task on which all individuals are soon equal, so that the search restarts."""
     config = CMAESConfig(generations=64, popsize=4, dreams=1, sigma0=0.5, evaluate_every=4, patience=1)
     starts, progressed = [], []

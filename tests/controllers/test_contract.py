@@ -77,20 +77,20 @@ def whole(name, tmp_path_factory) -> Whole:
     return Whole(controller, folder, results, logged, progressed)
 
 
-def test_the_registry_names_what_it_holds(name):
+def test_registered_names_match_their_controllers(name):
     controller = CONTROLLERS.get(name)
     assert controller.name == name
     assert controller.Config is type(SMALL[name])
 
 
-def test_what_a_controller_observes_is_declared():
+def test_every_controller_declares_its_kind_of_observation():
     observed = {name: CONTROLLERS.get(name).Config.observes for name in CONTROLLERS}
     others = dict.fromkeys(ONE_SHOT, Observes.GRAPH) | REAL_ONLY
     assert observed == dict.fromkeys(SMALL, Observes.LATENT) | others
 
 
 @pytest.mark.nightly
-def test_without_a_stop_action_it_learns_and_acts_all_the_same(name, tmp_path):
+def test_a_controller_learns_and_acts_validly_without_a_stop_action(name, tmp_path):
     """The environment raises an error for each invalid action, and NO-OP is invalid here."""
     controller = build(name, Stopless)
     controller.train(vector(Stopless), 0, tmp_path)
@@ -102,7 +102,7 @@ def test_without_a_stop_action_it_learns_and_acts_all_the_same(name, tmp_path):
         controller.open(vector(Identity), 4)
 
 
-def test_an_unknown_controller_names_the_nearest():
+def test_the_error_for_an_unknown_controller_names_the_nearest_one():
     with pytest.raises(RLFlowError, match="unknown controller 'cma_es'; did you mean 'cma-es'"):
         CONTROLLERS.get("cma_es")
 
@@ -122,7 +122,7 @@ def test_actions_are_valid_batched_integers_and_a_function_of_the_generator(name
 
 
 @pytest.mark.parametrize("name", ["cma-es", *slow(*sorted(SMALL.keys() - {"cma-es"}))], indirect=True)
-def test_a_world_model_that_remembers_nothing_will_do(name, tmp_path):
+def test_a_world_model_without_a_hidden_state_is_accepted(name, tmp_path):
     controller = build(name, Memoryless)
     controller.train(vector(Memoryless), 0, tmp_path)
     assert controller.act(observations(Memoryless)).shape == (64, 2)
@@ -161,7 +161,7 @@ def test_a_loaded_controller_acts_as_the_saved_one(name, whole):
 
 
 @pytest.mark.parametrize("name", [LEARNT_IN_STEPS[0], *slow(*LEARNT_IN_STEPS[1:])], indirect=True)
-def test_a_killed_training_goes_on_to_the_same_bytes(name, whole, tmp_path):
+def test_a_killed_and_resumed_training_ends_with_the_same_bytes(name, whole, tmp_path):
     def kill(done, total):
         if done == total // 2 + 1:
             raise KeyboardInterrupt
@@ -227,7 +227,7 @@ def test_an_observation_without_its_batch_is_refused(name):
         build(name).act(single)
 
 
-def test_counts_without_a_way_to_stop_are_refused(name):
+def test_counts_without_no_op_are_refused(name):
     observation = observations()
     observation["counts"][5, -1] = 0
     with pytest.raises(RLFlowError, match="counts must give NO-OP"):
@@ -242,7 +242,7 @@ def test_spaces_that_are_not_latent_are_refused():
         LatentShapes.of(latent_spaces(3, 5, 5)[0], action)
 
 
-def test_an_unfinished_controller_states_the_signatures_it_owes():
+def test_an_unimplemented_method_names_its_required_signature():
     controller = Controller(None, *latent_spaces(3, 4, 5))
     for call, signature in (
         (lambda: controller.act({}), "act.observation, greedy=True, rng=None. -> int64"),

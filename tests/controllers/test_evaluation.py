@@ -40,7 +40,7 @@ def test_the_best_of_several_is_the_cheapest_state_ever_visited():
     assert controller.greedy == [True, True, False, False, False, False, False]
 
 
-def test_several_play_in_turn_each_greedily_first():
+def test_several_players_take_turns_and_each_plays_greedily_first():
     players = first, second = Fixed(LOSE, QUIT, QUIT), Fixed(QUIT, WIN)
     best = best_of(players, Sacrifice(), samples=3, seed=0)
     assert [t.actions for t in best.trajectories] == [LOSE, QUIT, QUIT, WIN, QUIT] and best.index == 3
@@ -58,7 +58,7 @@ def test_the_same_seed_repeats_all_trajectories():
     assert len({str(t.actions) for t in runs[0].trajectories}) == 4
 
 
-def test_play_counts_each_copy_to_its_first_end_only():
+def test_play_counts_each_environment_copy_until_its_first_end_only():
     """Copy 0 ends at once and plays on in a second episode, which does not count; copy 2 ends one step later."""
     script = iter([[(3, 0), (0, 0), (1, 0)], [(1, 0), (3, 0), (2, 0)], [(2, 0), (0, 0), (0, 0)]])
     returns, lengths = play(vector(Sacrifice)(3), lambda observation: np.array(next(script)), 0, 10)
@@ -66,7 +66,7 @@ def test_play_counts_each_copy_to_its_first_end_only():
     np.testing.assert_array_equal(lengths, [1, 1, 2])
 
 
-def test_play_cuts_what_does_not_end_and_refuses_what_is_no_number():
+def test_play_cuts_endless_episodes_and_refuses_rewards_that_are_not_finite():
     act = make(RandomController, RandomConfig(), Identity).act
     _, lengths = play(vector(Identity)(4), act, 0, max_steps=2)
     assert lengths.max() == 2

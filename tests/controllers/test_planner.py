@@ -52,7 +52,7 @@ def bytes_of(folder):
 # -- where dreams can be searched ------------------------------------------------------------------
 
 
-def test_played_on_the_real_graph_the_plan_gains_what_it_dreamt(toy, tmp_path):
+def test_a_plan_gains_on_the_real_graph_as_much_as_in_the_dream(toy, tmp_path):
     planner, results = planned(toy, tmp_path)
     played = rollout(planner, real(toy), greedy=True, seed=0)
     assert sum(played.rewards) == pytest.approx(results["best_return"], abs=1e-6) and results["best_return"] > 1
@@ -61,7 +61,7 @@ def test_played_on_the_real_graph_the_plan_gains_what_it_dreamt(toy, tmp_path):
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_what_a_sequence_can_do_without_is_left_out_and_it_ends_no_costlier(toy, seed):
+def test_shortening_a_sequence_never_lengthens_it_or_raises_its_final_cost(toy, seed):
     model, task = toy
     rng, start = np.random.default_rng(seed), model.searchable(task.initial, 0.25)
     state, actions = start, []
@@ -78,7 +78,7 @@ def test_what_a_sequence_can_do_without_is_left_out_and_it_ends_no_costlier(toy,
     assert again.objective <= end.objective
 
 
-def test_a_detour_and_its_way_back_are_both_left_out_wherever_they_are(toy):
+def test_shortening_removes_a_detour_even_if_a_gain_separates_its_steps(toy):
     """The actions make a detour and undo it after a gain elsewhere; only the gain remains."""
     model, task = toy
     start = model.searchable(task.initial, 0.25)
@@ -114,7 +114,7 @@ gone: a gain that nothing else makes possible
     assert [x for x, _ in kept] == [double, gone] and end.objective < start.objective
 
 
-def test_behind_the_plan_and_where_its_action_is_not_there_it_ends(toy, tmp_path):
+def test_the_planner_stops_after_its_plan_or_if_the_planned_action_is_missing(toy, tmp_path):
     planner, _ = planned(toy, tmp_path)
     env, no_op = real(toy), [toy[1].no_op, 0]
     one = {name: np.asarray(value)[None] for name, value in env.reset(seed=0)[0].items()}
@@ -136,7 +136,7 @@ def test_sampled_episodes_leave_the_plan_and_end(toy, tmp_path):
     assert len({trajectory.actions[0] for trajectory in played}) > 1
 
 
-def test_the_same_seed_gives_the_same_plan_whatever_the_world_was_used_for(toy, tmp_path):
+def test_a_seed_gives_the_same_plan_after_any_earlier_use_of_the_world_model(toy, tmp_path):
     """The model keeps the nodes and matches that dreams have met. A plan does not depend on them, and a new folder
     starts anew."""
     _, task = toy
@@ -181,7 +181,7 @@ def test_a_tiny_limit_works(toy, tmp_path, steps, annealing):
 
 
 @pytest.mark.nightly
-def test_the_options_of_the_searches_decide_what_is_tried(toy, tmp_path):
+def test_the_options_of_beam_search_apply_to_the_planner(toy, tmp_path):
     """All steps go to beam search. With one chain of one rewrite the search ends after fewer steps than with the
     defaults."""
     wide = planned(toy, tmp_path / "wide", steps=5000, annealing=0.0)[1]
@@ -192,7 +192,7 @@ def test_the_options_of_the_searches_decide_what_is_tried(toy, tmp_path):
         planned(toy, tmp_path / "narrow", steps=5000, annealing=0.0)
 
 
-def test_a_budget_of_nothing_is_refused():
+def test_an_invalid_budget_is_refused():
     refused = [
         ({"steps": 0}, "above 0, not 0"),
         ({"annealing": 1.5}, "at most 1, not 1.5"),
@@ -203,7 +203,7 @@ def test_a_budget_of_nothing_is_refused():
             PlannerConfig(**options)
 
 
-def test_what_is_logged_on_the_way_only_gets_better(toy, tmp_path):
+def test_the_logged_best_runtime_never_rises(toy, tmp_path):
     logged, progressed = [], []
     _, results = planned(
         toy, tmp_path, log=lambda *entry: logged.append(entry), progress=lambda *done: progressed.append(done)
@@ -217,7 +217,7 @@ def test_what_is_logged_on_the_way_only_gets_better(toy, tmp_path):
 # -- where they cannot -----------------------------------------------------------------------------
 
 
-def test_by_samples_it_learns_to_lose_first(tmp_path):
+def test_planning_by_samples_learns_to_lose_first(tmp_path):
     planner = make(Planner, PlannerConfig(steps=2000), Sacrifice)
     logged = []
     results = planner.train(
@@ -227,7 +227,7 @@ def test_by_samples_it_learns_to_lose_first(tmp_path):
     assert planner.plan.actions[:, 0].tolist() == [1, 2]
 
 
-def test_samples_around_the_plan_improve_it(tmp_path):
+def test_samples_around_the_plan_improve_the_plan(tmp_path):
     """One fixed order of eleven choices, each among four rules, is right; random episodes rarely get beyond the third
     choice."""
     few, many = (

@@ -31,7 +31,7 @@ def first_match(row: np.ndarray, match_class: int) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("usual_rewards", [USUAL_REWARDS, -USUAL_REWARDS, 1e4 * USUAL_REWARDS, np.zeros(6)])
-def test_untrained_it_is_greedy_by_usual_reward(usual_rewards):
+def test_an_untrained_policy_is_greedy_by_usual_reward(usual_rewards):
     """The untrained policy picks the class of highest median reward, and NO-OP where no class has a positive one."""
     seen, ends = observations(), 0
     actions = controller(usual_rewards).act(seen)
@@ -46,7 +46,7 @@ def test_untrained_it_is_greedy_by_usual_reward(usual_rewards):
     assert ends > 10
 
 
-def test_it_explores_the_first_match_of_each_class_and_nothing_else():
+def test_exploration_draws_only_no_op_and_the_first_match_of_each_class():
     seen, ppo, rng = observations(8), controller(greedy_prior=1.0), np.random.default_rng(1)
     often = {key: np.repeat(value, 1000, axis=0) for key, value in seen.items()}
     actions = ppo.act(often, greedy=False, rng=rng).reshape(8, 1000, 2).tolist()
@@ -55,7 +55,7 @@ def test_it_explores_the_first_match_of_each_class_and_nothing_else():
         assert result == {(NO_OP, 0), *(first_match(row, k) for k in np.flatnonzero(row))}
 
 
-def test_what_has_a_higher_usual_reward_is_tried_more_often_whatever_the_unit():
+def test_a_class_of_higher_usual_reward_is_tried_more_often_in_any_unit():
     seen = {key: value[:1] for key, value in observations().items()}
     seen |= {"class_counts": np.ones((1, 6), int), "counts": np.array([[3, 1, 0, 2, 1]])}
     for unit in (1.0, 1e-5):

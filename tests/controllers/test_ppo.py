@@ -13,7 +13,7 @@ SMALL = {
 }  # fmt: skip
 
 
-def test_it_learns_the_identity_task(tmp_path):
+def test_ppo_learns_the_identity_task(tmp_path):
     """PPO gets more than 6 of at most 8, and random actions get 1. All episodes start differently, so none is
     imitated."""
     config = PPOConfig(
@@ -25,7 +25,7 @@ def test_it_learns_the_identity_task(tmp_path):
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("policy", ["match-classes", "two-stage"])
-def test_it_learns_to_lose_first(tmp_path, policy):
+def test_ppo_learns_to_lose_first(tmp_path, policy):
     config = PPOConfig(policy=policy, updates=20, learning_rate=3e-3, **SMALL)
     logged = []
     results = make(PPO, config, Sacrifice).train(
@@ -98,7 +98,7 @@ def test_a_rollout_in_which_no_episode_ends_has_no_mean_return():
 
 @eager()
 @pytest.mark.parametrize("policy", ["match-classes", "two-stage"])
-def test_what_is_stored_gives_the_acting_log_probabilities(policy):
+def test_stored_rollouts_give_the_log_probabilities_of_acting(policy):
     """The learner sees only the counts that the stored choice needs, and starts from a probability ratio of one."""
     ppo = make(PPO, PPOConfig(policy=policy, updates=10, envs=16, steps=4), Identity)
     env = vector(Identity)(16)
@@ -130,7 +130,7 @@ def test_rewards_of_any_scale_are_scaled_alike():
     np.testing.assert_allclose(scaled[0], scaled[1], rtol=1e-3)
 
 
-def test_the_running_variance_is_that_of_the_discounted_returns():
+def test_the_running_moments_equal_the_moments_of_the_discounted_returns():
     rng = np.random.default_rng(0)
     scale, returns, seen = RewardScale(0.9), np.zeros(8), []
     scale.start(8)

@@ -21,7 +21,7 @@ def test_every_valid_pair_is_equally_probable():
     assert ((result - expected) ** 2 / expected).sum() < 20.5
 
 
-def test_a_number_is_drawn_in_the_list_of_valid_pairs():
+def test_the_generator_draws_an_index_into_the_list_of_valid_pairs():
     """The pairs are ordered by rule, then by location, and the generator draws one index into this list."""
     counts = np.random.default_rng(0).integers(0, 5, (50, 4))
     counts[:, -1] = 1

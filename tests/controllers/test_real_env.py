@@ -48,7 +48,7 @@ def test_every_step_of_every_copy_is_an_interaction(tmp_path):
     assert results["iterations"] == CONFIG.generations
 
 
-def test_the_limit_is_never_exceeded_and_what_was_learnt_before_counts(tmp_path):
+def test_interactions_stay_within_the_limit_and_earlier_generations_count(tmp_path):
     whole, _, _ = trained(tmp_path / "whole", 100_000)
     limit = whole["env_steps"] - 1
     results, controller, steps = trained(tmp_path / "limited", limit)
@@ -85,14 +85,14 @@ def test_a_limit_below_the_first_checkpoint_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("kind, config, needed", [(CMAES, CONFIG, 8 * 60), (PPO, UPDATES, 2 * 4 * 8)])
-def test_it_is_refused_before_anything_is_played_where_that_is_known(kind, config, needed, tmp_path):
+def test_a_limit_known_to_be_too_low_is_refused_before_any_step(kind, config, needed, tmp_path):
     with pytest.raises(RLFlowError, match=f"raise controller.interactions .it takes {needed} interactions"):
         trained(tmp_path, needed - 1, config, kind=kind)
     assert Counting.steps == 0 and not list(tmp_path.iterdir())
 
 
 @pytest.mark.nightly
-def test_what_ppo_was_before_it_learnt_is_kept_and_is_no_result(tmp_path):
+def test_a_ppo_checkpoint_before_the_first_update_is_kept_but_is_no_result(tmp_path):
     """The evaluations come on top of the interactions of the updates."""
     for _ in range(2):  # The second run finds the first checkpoint.
         with pytest.raises(RLFlowError, match="64 interactions do not last until the first checkpoint of ppo"):
@@ -124,14 +124,14 @@ def test_sampled_plans_are_kept_at_the_limit_and_a_kill_changes_nothing(tmp_path
     assert one == other
 
 
-def test_a_lower_limit_leaves_what_random_play_measured(tmp_path):
+def test_a_lower_limit_keeps_the_earlier_return_of_random_play(tmp_path):
     config = RandomConfig(dreams=4)
     results, *_ = trained(tmp_path, 1000, config, kind=RandomController)
     lower, *_ = trained(tmp_path, 5, config, kind=RandomController)
     assert lower["best_return"] == results["best_return"] and lower["iterations"] == 0
 
 
-def test_it_is_the_real_graph_that_is_played(tmp_path):
+def test_training_for_real_plays_the_real_graph(tmp_path):
     """Train random play through a world model that knows nothing, so that the rewards can only come from the real
     graph."""
     task, played = tiny_task(), []
@@ -196,7 +196,7 @@ def measured(folder, seconds, progress=None, database=None):
     return results | {"seconds": measurements.seconds, "best": measurements.best}, probe.asked
 
 
-def test_an_agent_stops_at_its_measurement_seconds_whoever_measured_before(tmp_path):
+def test_an_agent_stops_at_its_measurement_seconds_even_if_all_are_in_the_database(tmp_path):
     results, asked = measured(tmp_path / "first", None)
     assert results["seconds"] == SECONDS * len(asked) > 0 and results["iterations"] == 8
     fastest = follow(tiny_task(), results["best"]["actions"])
@@ -213,7 +213,7 @@ def test_an_agent_stops_at_its_measurement_seconds_whoever_measured_before(tmp_p
 
 
 @pytest.mark.parametrize("last", [5, *slow(6)])
-def test_a_kill_changes_nothing_of_when_the_seconds_are_used_up(last, tmp_path):
+def test_a_kill_does_not_change_when_the_measurement_seconds_are_used_up(last, tmp_path):
     whole, _ = measured(tmp_path / "first", None)
     limit = whole["seconds"] - 5 * SECONDS
     expected, _ = measured(tmp_path / "second", limit)

@@ -71,7 +71,7 @@ def same(one, other) -> None:
             np.testing.assert_array_equal(a, b)
 
 
-def test_a_recorded_episode_is_the_one_that_random_play_gives_for_the_same_actions(task):
+def test_a_recorded_episode_equals_the_random_play_episode_of_the_same_actions(task):
     """The controller counts locations backwards, and the recorded episode counts them as the environment does."""
     episode = play_random(task, relative, STEPS, np.random.default_rng(1))
     counts = episode.counts[:-1]
@@ -86,7 +86,7 @@ def test_no_op_ends_an_episode(task):
     assert len(stopped) == 1 and stopped.terminated.all() and not stopped.truncated.any()
 
 
-def test_an_invalid_action_is_no_step_of_the_episode(task):
+def test_a_recorded_episode_leaves_out_invalid_actions(task):
     """The environment punishes the invalid action and keeps its state; the recorded episode leaves the action out."""
     first = np.flatnonzero(task.initial.counts)[0]
     script = [(np.flatnonzero(task.initial.counts == 0)[0], 0), (first, task.initial.counts[first] - 1)]
@@ -95,7 +95,7 @@ def test_an_invalid_action_is_no_step_of_the_episode(task):
     assert result.rewards.min() > -100
 
 
-def test_a_seed_gives_the_same_episodes_again_and_each_of_them_is_another(task):
+def test_a_seed_repeats_its_episodes_and_each_episode_differs(task):
     model = Backwards(task)
     observation = spaces.observation_space(model)
 
@@ -110,7 +110,7 @@ def test_a_seed_gives_the_same_episodes_again_and_each_of_them_is_another(task):
     assert len({episode.actions.tobytes() for episode in once}) == 3
 
 
-def test_the_best_of_several_leads_to_its_cost_on_the_real_graph_however_the_model_numbers(task):
+def test_the_best_sample_reaches_its_cost_when_replayed_on_the_real_graph(task):
     """Replay the actions of the best sample on the real graph, as the delivery of a result does."""
     model = Backwards(task)
     controller = RandomController(RandomConfig(), spaces.observation_space(model), spaces.action_space(model.spec))

@@ -90,7 +90,7 @@ def replayed(task, episode):
 
 
 @pytest.mark.parametrize("restores", [True, *slow(False)])
-def test_what_is_counted_is_what_is_carried_out(task, tmp_path, carried_out, restores):
+def test_counted_interactions_equal_the_rewrites_carried_out_and_the_stops(task, tmp_path, carried_out, restores):
     actor = player(task, restores)
     carried_out.clear()  # Forget the rewrites that drew the plan.
     episodes = play_iteration(actor, tmp_path, 400, 24, (3, 2))
@@ -105,7 +105,7 @@ def test_what_is_counted_is_what_is_carried_out(task, tmp_path, carried_out, res
         assert not any(copied) and len(episodes) < 24
 
 
-def test_an_episode_is_whole_whether_its_first_steps_were_copied_or_not(task, tmp_path):
+def test_an_episode_with_copied_steps_equals_its_full_replay(task, tmp_path):
     episodes = play_iteration(player(task), tmp_path, 400, at_night(24, 12), (3, 2))
     for episode in episodes:
         same(episode, replayed(task, episode))
@@ -116,7 +116,7 @@ def test_an_episode_is_whole_whether_its_first_steps_were_copied_or_not(task, tm
     assert len(leaves) < len(episodes) / 4
 
 
-def test_where_nothing_can_be_restored_the_same_is_walked(task):
+def test_an_environment_that_cannot_restore_states_gives_the_same_episodes(task):
     for k in range(1, at_night(12, 5)):
         episodes = []
         for restores in (True, False):
@@ -127,7 +127,7 @@ def test_where_nothing_can_be_restored_the_same_is_walked(task):
         assert episodes[1].copied == 0
 
 
-def test_it_explores_as_far_as_it_came(task, monkeypatch):
+def test_an_exploring_episode_adds_about_as_many_steps_as_it_copied(task, monkeypatch):
     monkeypatch.setattr(recording, "EXCURSION", 3)
     actor = player(task)
     first, explored = actor.turn(0, 9, []), set()
@@ -138,7 +138,7 @@ def test_it_explores_as_far_as_it_came(task, monkeypatch):
     assert len(explored) > 2
 
 
-def test_after_a_restart_the_way_is_known_again(task, carried_out):
+def test_a_restarted_player_gives_the_same_episodes_with_the_same_copied_steps(task, carried_out):
     actor = player(task)
     first = actor.turn(0, 9, [])
     for k in (1, 4):
@@ -148,7 +148,7 @@ def test_after_a_restart_the_way_is_known_again(task, carried_out):
         assert again.turn(k, k, [first]).copied == actor.turn(k, k, [first]).copied
 
 
-def test_who_has_left_a_way_is_not_put_back_on_it(task, carried_out):
+def test_an_episode_that_left_the_known_path_copies_no_steps_of_the_path(task, carried_out):
     """The same action in another state is another step."""
     env = GraphRewriteEnv(task, relative, STEPS)
     recorder = Recorder(env)
@@ -168,7 +168,7 @@ def test_who_has_left_a_way_is_not_put_back_on_it(task, carried_out):
     assert env.state.hash == left.apply(*way[1]).hash != states[2].hash
 
 
-def test_to_recall_a_step_is_to_take_it_but_for_the_work(task, carried_out):
+def test_recalling_a_step_gives_the_same_result_without_a_rewrite(task, carried_out):
     one, other, rng = GraphRewriteEnv(task, relative, 5), GraphRewriteEnv(task, relative, 5), np.random.default_rng(0)
     one.reset()
     other.reset()
@@ -182,7 +182,7 @@ def test_to_recall_a_step_is_to_take_it_but_for_the_work(task, carried_out):
             assert np.array_equal(values, recalled[0][name]), name
 
 
-def test_a_shard_keeps_how_many_steps_were_copied_and_no_nonsense(task, tmp_path):
+def test_a_shard_keeps_the_number_of_copied_steps_and_refuses_impossible_numbers(task, tmp_path):
     episodes = [play_random(task, relative, 6, np.random.default_rng(k), k) for k in range(3)]
     episodes[1].copied, path = len(episodes[1]), tmp_path / "shard.npz"
     write_shard(path, episodes)
@@ -210,7 +210,7 @@ def of_new_steps(episodes) -> Counter:
     return Counter(x for episode in episodes for x in episode.actions[episode.copied :, 0].tolist())
 
 
-def test_a_step_that_was_played_once_counts_once(task, played):
+def test_a_copied_step_counts_once_in_a_world_model(task, played):
     random, own = played
     model, total = fitted([*random, *own], task), of_new_steps([*random, *own])
     times = model.groundings.rules.times()
@@ -250,7 +250,7 @@ def averages(model) -> tuple[np.ndarray, ...]:
     return np.concatenate(of_nodes), around, model.latents.rows, model.usual_rewards
 
 
-def test_no_average_changes_by_what_was_copied():
+def test_copied_steps_change_no_average():
     task = with_cost(task_of(signs_and_products(), SIGNS_AND_PRODUCTS), Far())
     episodes = [play_random(task, relative, 8, np.random.default_rng(k), k) for k in range(6)]
     trunk = episodes[2]
@@ -260,7 +260,7 @@ def test_no_average_changes_by_what_was_copied():
         assert np.allclose(of_copied, of_once, rtol=1e-9, atol=1e-12) and not np.allclose(of_walked, of_once)
 
 
-def test_what_was_copied_from_an_episode_that_is_held_out_is_learnt_from_the_copies_once(task, played):
+def test_steps_copied_from_a_held_out_episode_are_learnt_once(task, played):
     random, own = played
     model, times = fitted([*random, *own[1:]], task), Counter(of_new_steps([*random, *own[1:]]))
     longest = max(own[1:], key=lambda episode: episode.copied)
@@ -269,7 +269,7 @@ def test_what_was_copied_from_an_episode_that_is_held_out_is_learnt_from_the_cop
     assert [learnt[x] for x in range(task.no_op)] == [times[x] for x in range(task.no_op)]
 
 
-def test_episodes_that_began_alike_by_chance_all_count(task):
+def test_equal_episodes_without_copied_steps_all_count(task):
     same_start = [play_random(task, relative, 6, np.random.default_rng(3), k) for k in range(2)]
     total, times = of_new_steps(same_start), fitted(same_start, task).groundings.rules.times()
     assert sum(total.values()) == 2 * len(same_start[0])

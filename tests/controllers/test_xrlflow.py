@@ -100,7 +100,7 @@ def test_the_head_scores_candidates_whatever_their_order():
 
 
 @pytest.mark.parametrize("head", ["each", "flattened"])
-def test_observations_side_by_side_are_seen_as_each_by_itself(head):
+def test_batched_observations_give_the_same_results_as_single_ones(head):
     observations = [*walked(environment(reach=3), 2, 0), *walked(environment("tiny_bert_base", 3), 1, 0)]
     together, values = judged(observations, head=head)
     for k, observation in enumerate(observations):
@@ -121,7 +121,7 @@ def test_the_flattened_head_chooses_no_op_or_one_of_the_first_candidates():
     np.testing.assert_array_equal(np.isfinite(log_probs[0]), np.arange(1 + FLATTENED.padding) < len(few["actions"]))
 
 
-def test_where_nothing_is_left_to_rewrite_only_no_op_is():
+def test_no_op_is_the_only_choice_if_no_candidate_is_left():
     last = CandidateEnv(GraphRewriteEnv(tiny_task(rules=("attention",))), 3).reset()[0]
     assert len(last["actions"]) == 1 and not len(last["replaced"])
     bare = last | {key: last[key][:0] for key in ("ops", "nodes", "senders", "receivers", "owners")}  # No node is left.
@@ -152,7 +152,7 @@ def test_an_agent_that_is_shown_gains_begins_as_greedy_descent(name):
     assert gained[True] <= descent * (1 + 1e-3) < gained[False]
 
 
-def test_while_something_gains_no_op_is_no_choice():
+def test_no_op_is_masked_while_a_candidate_gains():
     env = CandidateEnv(GraphRewriteEnv(tiny_task(), relative, 60), SMALL.layers, gains=True)
     of = Network(replace(SMALL, gains=True), np.random.default_rng(3))
     observation = env.reset()[0]
@@ -162,7 +162,7 @@ def test_while_something_gains_no_op_is_no_choice():
     assert np.isfinite(distribution.log_probs.numpy()[:, 1:]).all()
 
 
-def test_the_flattened_head_has_no_place_for_gains():
+def test_the_flattened_head_refuses_the_option_gains():
     with pytest.raises(RLFlowError, match="head=each"):
         replace(FLATTENED, gains=True)
 
@@ -177,7 +177,7 @@ def shown(name: str) -> CandidateEnv:
 
 
 @pytest.mark.nightly
-def test_who_imitates_does_what_beam_search_did_and_greedy_descent_does_not(tmp_path):
+def test_an_imitating_agent_repeats_beam_search_and_beats_greedy_descent(tmp_path):
     """The agent reports the rewrites of the demonstrations as its own interactions."""
     initial = tiny_task("tiny_squeezenet1_1").initial
     descent = greedy(initial, 60).state.objective
@@ -193,7 +193,7 @@ def test_who_imitates_does_what_beam_search_did_and_greedy_descent_does_not(tmp_
 
 
 @pytest.mark.nightly
-def test_imitation_is_not_repeated_and_a_kill_after_it_changes_nothing(tmp_path, monkeypatch):
+def test_a_continued_training_does_not_repeat_the_imitation(tmp_path, monkeypatch):
     imitates = replace(SMALL, imitate=2, updates=0)
     env = environment()
     first = XRLflow(imitates)
@@ -204,7 +204,7 @@ def test_imitation_is_not_repeated_and_a_kill_after_it_changes_nothing(tmp_path,
     assert first.iterations == 0 and again.iterations == 1
 
 
-def test_nobody_is_shown_to_stop_while_something_gains(monkeypatch):
+def test_a_search_that_is_cut_off_gives_no_demonstration_of_stopping(monkeypatch):
     """A search that is cut off gives no demonstration of stopping. A search that ends by itself does (tested at
     night)."""
     if at_night(True, False):
@@ -241,7 +241,7 @@ def test_an_interrupted_search_is_not_imitated(tmp_path, monkeypatch):
 
 
 @pytest.mark.nightly
-def test_beside_what_learnt_from_gains_plays_what_it_was_before(tmp_path):
+def test_an_agent_trained_with_gains_plays_beside_its_untrained_self(tmp_path):
     """The untrained agent is a second player if gains are shown. Without gains an untrained agent knows nothing, so the
     trained one plays alone."""
     agent = XRLflow(replace(SMALL, imitate=2, updates=0, gains=True))
@@ -264,7 +264,7 @@ def test_a_search_that_exceeds_the_interactions_is_refused_before_anything_is_le
 # -- the agent -------------------------------------------------------------------------------------
 
 
-def test_actions_are_candidates_and_a_function_of_the_generator():
+def test_actions_are_candidates_and_depend_only_on_the_generator():
     agent = XRLflow(SMALL)
     for observation in walked(environment(), 2, 0):
         batch, rng = {key: value[None] for key, value in observation.items()}, np.random.default_rng
@@ -276,7 +276,7 @@ def test_actions_are_candidates_and_a_function_of_the_generator():
         np.testing.assert_array_equal(*[agent.act(batch) for _ in range(2)])
 
 
-def test_advantages_are_what_came_after_less_what_was_expected():
+def test_advantages_are_returns_minus_values():
     """A truncated episode adds the value of its last state to the advantages, and a terminated one does not (γ = λ =
     1)."""
     agent = XRLflow(replace(SMALL, gamma=1.0, gae_lambda=1.0))
@@ -325,7 +325,7 @@ MODELS = ("tiny_resnet18", "tiny_bert_base")
 
 
 @pytest.mark.nightly
-def test_of_several_models_each_has_its_turn_and_the_greedy_return_is_the_mean(tmp_path):
+def test_several_models_take_turns_and_the_greedy_return_is_their_mean(tmp_path):
     """The models take turns, and a kill does not change the result."""
     first = [environment(name).reset()[0]["ops"] for name in MODELS]
     played = []
@@ -364,7 +364,7 @@ def test_an_update_ends_with_the_pass_in_which_the_policy_moved_too_far(tmp_path
 
 
 @pytest.mark.nightly
-def test_it_learns_what_gains(tmp_path):
+def test_training_learns_the_best_return(tmp_path):
     """Play loses at first and reaches the best that these rules allow, within 80 episodes of 4 steps."""
     config = XRLflowConfig(updates=10, episodes=8, layers=1, width=32, learning_rate=0.003, entropy_weight=0.003)
     env = CandidateEnv(GraphRewriteEnv(tiny_task(rules=("convolution", "padding")), relative, 4), config.layers)

@@ -29,7 +29,7 @@ FLOPS = {
 
 
 @pytest.mark.parametrize("name", list(FLOPS))
-def test_flops_as_counted_by_hand(name):
+def test_flops_equal_the_count_by_hand(name):
     body, expected = FLOPS[name]
     assert graph_cost(AnalyticCost(), graph("g " + body)).flops == expected
 
@@ -42,7 +42,7 @@ def test_runtime_is_the_larger_of_arithmetic_and_traffic_plus_the_launch():
     assert runtime_ms(NodeCost(1_500_000_000, 0, 0, 0)) == 1.5
 
 
-def test_a_gather_reads_only_what_it_picks():
+def test_a_gather_reads_only_the_rows_that_are_picked():
     body = "g (float[1000,8] table, int64[2] i) => (float[2,8] y) {y = Gather(table, i)}"
     assert graph_cost(AnalyticCost(), graph(body)).bytes == 64 + 64 + 16
 
@@ -52,7 +52,7 @@ def test_views_and_constant_expressions_are_free():
     assert graph_cost(AnalyticCost(), graph(body)) == FREE
 
 
-def test_no_operator_is_an_error():
+def test_unknown_operators_and_subgraphs_have_a_cost():
     unknown = graph("g (float[2] x) => (float[2] y) {t = com.microsoft.NoSuchThing(x) y = Relu(t)}")
     cost = graph_cost(AnalyticCost(), unknown)
     assert cost.launches == 2 and cost.bytes == 0  # without the shape of t no bytes are counted
@@ -75,7 +75,7 @@ def test_a_total_updated_by_difference_equals_the_total_counted_anew():
     assert cost.total == start.total
 
 
-def test_signatures_ignore_names_and_see_what_matters():
+def test_signatures_ignore_names_and_distinguish_inputs_attributes_and_constants():
     def sign(nodes, out="y"):
         g = conv(nodes, out)
         return signature(g, only(g, "Conv"))
@@ -106,7 +106,7 @@ def test_signatures_are_the_same_in_every_process():
     assert printed(program, "1") == printed(program, "2") == f"{here}\n"
 
 
-def test_peak_memory_counts_what_is_alive_at_once():
+def test_peak_memory_counts_the_tensors_that_are_alive_at_once():
     # x (16 bytes) lives until d; a, b and c have 16 each; at the peak x, b, c or x, c, d are alive.
     g = graph("g (float[4] x) => (float[4] d) {a = Neg(x) b = Abs(a) c = Exp(b) d = Add(c, x)}")
     assert peak_memory(g) == 48

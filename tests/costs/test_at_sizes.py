@@ -55,14 +55,14 @@ def bound(sizes: dict[str, int]) -> Graph:
     return load_graph(model(BODY), sizes)
 
 
-def test_at_one_size_a_graph_costs_what_it_costs_with_numbers_in_place_of_symbols():
+def test_the_cost_at_one_size_equals_the_cost_with_numbers_in_place_of_symbols():
     for sizes in SIZES:
         assert graph_cost(AtSizes(AnalyticCost(), (sizes,), symbolic()), symbolic()) == graph_cost(
             AnalyticCost(), bound(sizes)
         )
 
 
-def test_without_symbols_the_model_is_left_alone():
+def test_a_graph_without_symbols_keeps_its_cost_model():
     cost = AnalyticCost()
     assert at_sizes(cost, ({},), bound(SIZES[0])) is cost
     known = at_sizes(cost, SIZES, symbolic())
@@ -70,7 +70,7 @@ def test_without_symbols_the_model_is_left_alone():
     assert Task(symbolic(), load_rules(), cost, sizes=SIZES).cost.model is cost
 
 
-def test_over_several_sizes_the_original_costs_the_geometric_mean_and_each_size_counts_the_same():
+def test_the_cost_over_several_sizes_is_the_geometric_mean_and_weighs_sizes_equally():
     graphs = [bound(sizes) for sizes in SIZES]
     totals = [graph_cost(AnalyticCost(), each).runtime_ps for each in graphs]
     assert max(totals) > 10 * min(totals)  # so that the largest size would dominate an arithmetic mean
@@ -88,7 +88,7 @@ def test_over_several_sizes_the_original_costs_the_geometric_mean_and_each_size_
     assert cost.node_cost(original, product).runtime_ps == pytest.approx(mean * np.mean(shares), rel=1e-6)
 
 
-def test_what_is_timed_again_changes_what_the_original_takes_at_each_size():
+def test_repeated_timings_update_the_cost_of_the_original_at_each_size():
     model, original = TimedAgain(), symbolic()
     cost = AtSizes(model, SIZES, original)
     before = graph_cost(cost, original)
@@ -96,7 +96,7 @@ def test_what_is_timed_again_changes_what_the_original_takes_at_each_size():
     assert before != graph_cost(cost, original) == graph_cost(AtSizes(model, SIZES, original), original)
 
 
-def test_by_difference_is_counted_anew():
+def test_a_cost_updated_by_difference_equals_the_cost_counted_anew():
     task = Task(symbolic(), load_rules(), AnalyticCost(), sizes=SIZES)
     rng, state = np.random.default_rng(0), task.initial
     for _ in range(12):
@@ -108,7 +108,7 @@ def test_by_difference_is_counted_anew():
     assert state.graph.hash != task.graph.hash
 
 
-def test_a_graph_is_looked_at_once_for_every_size(monkeypatch):
+def test_a_graph_is_bound_once_for_every_size(monkeypatch):
     asked, look = [], Graph.at
     monkeypatch.setattr(Graph, "at", lambda graph, sizes: asked.append(sizes) or look(graph, sizes))
     original = symbolic()
@@ -129,7 +129,7 @@ def clockwork(monkeypatch) -> list[tuple]:
     return timed
 
 
-def test_what_is_fused_is_looked_for_once_for_every_size(tmp_path, monkeypatch, clockwork):
+def test_fused_groups_are_found_once_for_every_size(tmp_path, monkeypatch, clockwork):
     made, groups = [], profiled.Groups
     monkeypatch.setattr(profiled, "Groups", lambda *parts: made.append(parts) or groups(*parts))
     model, original = ProfiledCost(tmp_path / "costs.sqlite"), symbolic()
@@ -137,7 +137,7 @@ def test_what_is_fused_is_looked_for_once_for_every_size(tmp_path, monkeypatch, 
     assert len(made) == len(SIZES) and not model.fallbacks and clockwork
 
 
-def test_a_deadline_is_that_of_the_model(tmp_path):
+def test_a_cost_at_sizes_shares_the_deadline_of_its_model(tmp_path):
     model, original = ProfiledCost(tmp_path / "costs.sqlite"), symbolic()
     cost = AtSizes(model, SIZES, original)
     with timing_until(cost, time.monotonic()):
@@ -150,7 +150,7 @@ def test_a_deadline_is_that_of_the_model(tmp_path):
 # -- what follows from sizes -----------------------------------------------------------------------
 
 
-def test_what_follows_from_sizes_is_given_to_what_is_timed_and_stays_an_input(tmp_path, clockwork):
+def test_computed_shapes_are_given_to_timed_kernels_as_inputs(tmp_path, clockwork):
     original = symbolic()
     graph_cost(AtSizes(ProfiledCost(tmp_path / "costs.sqlite"), SIZES[2:], original), original)
     given = {m.graph.node[0].op_type: arrays for m, arrays in clockwork}
@@ -167,14 +167,14 @@ def test_operators_with_computed_shapes_run_by_themselves(tmp_path):
     assert not cost.fallbacks
 
 
-def test_content_is_part_of_a_signature_but_timings_of_old_keep_theirs():
+def test_known_content_is_part_of_a_signature_and_old_signatures_stay_unchanged():
     assert signature_text((TensorType(1, (2, 3)), True)) == "((1,(2,3)),True)"
     assert signature_text(TensorType(7, (2,), (300, 4))) == "(7,(2),(300,4))"
     view = symbolic().at(SIZES[0])
     assert known_inputs(view, (only(view, "Relu"),)) == {}
 
 
-def test_a_bound_asks_for_fixed_sizes():
+def test_a_bound_requires_fixed_sizes():
     with pytest.raises(RLFlowError, match="--shape batch=SIZE --shape seq=SIZE --fix"):
         lower_bound(Task(symbolic(), load_rules(), AnalyticCost(), sizes=SIZES[:1]))
 
@@ -182,7 +182,7 @@ def test_a_bound_asks_for_fixed_sizes():
 # -- delivery --------------------------------------------------------------------------------------
 
 
-def test_sizes_are_called_by_what_they_differ_in():
+def test_sizes_are_named_by_the_symbols_that_differ():
     task = Task(symbolic(), load_rules(), AnalyticCost(), sizes=SIZES[:2])
     assert sizes_to_measure(task, {}) == {"seq = 4": {"x": (1, 4, 16)}, "seq = 64": {"x": (1, 64, 16)}}
     assert list(sizes_to_measure(replace(task, sizes=SIZES[1:]), {})) == ["batch = 1, seq = 64", "batch = 2, seq = 300"]
@@ -191,7 +191,7 @@ def test_sizes_are_called_by_what_they_differ_in():
     assert sizes_to_measure(static, SIZES[0]) == {"": SIZES[0]}
 
 
-def test_peak_memory_is_that_at_the_largest_size():
+def test_peak_memory_is_reported_at_the_largest_size():
     def peak(*sizes: dict) -> int:
         task = Task(symbolic(), load_rules(), AnalyticCost(), sizes=sizes)
         return _describe_graph(task, task.graph, task.original_cost)["peak_memory_bytes"]
@@ -200,7 +200,7 @@ def test_peak_memory_is_that_at_the_largest_size():
     assert one[0] < one[1] < one[2] == peak(*SIZES) == peak(*reversed(SIZES))
 
 
-def test_a_receipt_begins_with_what_prepared_the_model():
+def test_a_receipt_begins_with_the_preparation_of_the_model():
     whole = tiny_task("tiny_bert_base")
     action = tuple(map(int, whole.initial.valid_actions()[0]))
     prepared = whole.initial.apply(*action)

@@ -50,7 +50,7 @@ def test_export_writes_every_timing(capsys, database, tmp_path):
     assert "must end in .json (for `costs import`) or .csv" in done.error
 
 
-def test_clear_deletes_what_is_chosen_and_all_only_when_asked(capsys, database):
+def test_clear_deletes_the_chosen_timings_and_deletes_all_only_with_yes(capsys, database):
     assert in_process(capsys, "costs", "clear", "--database", database).code == 1
     assert len(TimingDatabase(database).rows()) == 3
     assert in_process(capsys, "costs", "clear", "--database", database, "--threads", "2").code == 0
@@ -79,6 +79,6 @@ def test_train_makes_a_prior_beside_the_database_from_several_machines(capsys, t
     assert done.code == 1 and "0 timed kernels are too few" in done.error
 
 
-def test_a_database_without_the_speeds_of_its_machine_teaches_nothing(capsys, database):
+def test_a_database_without_machine_speeds_trains_no_prior(capsys, database):
     done = in_process(capsys, "costs", "train", "--database", database)
     assert done.code == 1 and "costs calibrate --threads 1" in done.error

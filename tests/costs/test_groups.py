@@ -148,12 +148,12 @@ BLOCKS = [
 
 
 @pytest.mark.parametrize("g", ONE_KERNEL)
-def test_what_onnx_runtime_fuses_is_charged_as_one(g):
+def test_operators_that_onnx_runtime_fuses_are_charged_as_one_kernel(g):
     assert charged(g) == executed(g) == {"kernels": 1}
 
 
 @pytest.mark.parametrize("g", SEVERAL_KERNELS)
-def test_what_it_does_not_fuse_is_charged_apart(g):
+def test_operators_that_onnx_runtime_does_not_fuse_are_charged_separately(g):
     assert charged(g) == executed(g) and charged(g)["kernels"] > 1
 
 
@@ -162,13 +162,13 @@ def test_blocked_regions_are_reordered_only_at_their_borders(g):
     assert charged(g) == executed(g)
 
 
-def test_channels_last_is_a_reorder_of_its_own():
+def test_a_transpose_to_channels_last_needs_no_separate_reorder():
     g = images("a = Conv(x, w, b) y = Transpose<perm=[0,2,3,1]>(a)")
     assert sum(charged(g).values()) == sum(executed(g).values()) and charged(g)["ReorderOutput"] == 0
 
 
 @pytest.mark.skipif(not block(), reason="ONNX Runtime has no blocked layout on this machine")
-def test_a_blocked_group_is_timed_without_its_borders():
+def test_a_blocked_group_is_timed_without_the_reorders_at_its_borders():
     g = images("a = Conv(x, w, b) c = Conv(a, w, b) e = Add(a, c) r = Relu(e) y = Neg(r)", 20)
     groups = Groups(g, Layout(g))
     (group,) = [groups.of(node) for node in g.nodes.values() if len(groups.of(node)) == 3]
@@ -179,7 +179,7 @@ def test_a_blocked_group_is_timed_without_its_borders():
     assert shapes == {(1, -(-20 // block()) * block(), 6, 6)}
 
 
-def test_slices_without_a_rest_are_one_split():
+def test_slices_that_cover_a_tensor_are_charged_as_one_split():
     def parts(*bounds):
         body = " ".join(f"o{k} = Slice(x, f{k}, t{k}, a)" for k in range(len(bounds)))
         outputs = ", ".join(f"float[2,{high - low}] o{k}" for k, (low, high) in enumerate(bounds))
@@ -204,7 +204,7 @@ def test_slices_without_a_rest_are_one_split():
         "tiny_vit_base",
     ],
 )
-def test_the_charged_kernels_of_the_zoo_are_those_that_run(name):
+def test_the_charged_kernels_of_zoo_models_equal_the_executed_ones(name):
     g = load_graph(load(name))
     assert charged(g) == executed(g)
 
@@ -218,17 +218,17 @@ def pseudo(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["tiny_resnet18", *slow("tiny_bert_base", "tiny_shufflenet_v2", "tiny_mobilenet_v2")])
-def test_a_cost_is_local(name, pseudo):
+def test_the_incrementally_updated_cost_equals_the_cost_counted_anew(name, pseudo):
     check_is_local(pseudo, load_graph(load(name)))
 
 
-def test_the_weights_of_a_kernel_do_not_matter_but_how_it_is_wired_does(pseudo):
+def test_the_cost_of_a_kernel_ignores_its_weights_and_depends_on_its_wiring(pseudo):
     first, second = (sequences(f"a = MatMul(x, {w}) y = Add(a, {b})") for w, b in (("w", "b"), ("w", "g")))
     assert graph_cost(pseudo, first) == graph_cost(pseudo, second)
     skip, same = (sequences(f"t = Add(x, {other}) y = LayerNormalization<axis=-1>(t, g, b)") for other in "zx")
     assert graph_cost(pseudo, skip) != graph_cost(pseudo, same)
 
 
-def test_a_group_is_charged_at_its_anchor(pseudo):
+def test_a_fused_group_is_charged_at_its_anchor(pseudo):
     g = sequences("a = MatMul(x, w) y = Add(a, b)")
     assert pseudo.node_cost(g, only(g, "MatMul")).launches == 1 and pseudo.node_cost(g, only(g, "Add")).launches == 0

@@ -35,7 +35,7 @@ def descriptions(graph: Graph) -> list:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_kernel_is_read_as_it_was_written(name):
+def test_reading_the_signature_of_a_kernel_recovers_its_operators(name):
     graph = load_graph(load(name))
     for group in groups_of(graph):
         kernel = read_kernel(text_of(graph, group))
@@ -57,13 +57,13 @@ def test_a_kernel_is_read_as_it_was_written(name):
 
 
 @pytest.mark.parametrize("text", ["((('','Relu',17", "(('','Relu',17,()))", "(((1,2),(3)),())"])
-def test_what_is_no_signature_is_refused_in_one_line(text):
+def test_a_malformed_signature_is_refused_in_one_line(text):
     with pytest.raises(RLFlowError, match="not a signature of a kernel") as refused:
         read_kernel(text)
     assert "\n" not in str(refused.value)
 
 
-def test_timings_of_a_calibration_are_no_kernels():
+def test_calibration_timings_are_not_read_as_kernels():
     assert read_kernel("session") is None and read_kernel("roofline: flop") is None
 
 
@@ -74,12 +74,12 @@ def test_timings_of_a_calibration_are_no_kernels():
         "((('','If',17,(('then_branch',<0123456789abcdef>)),(((9,()),False,None)),((1,(2)))),())",
     ],
 )  # fmt: skip
-def test_a_signature_that_tells_too_little_describes_nothing(text):
+def test_a_signature_with_too_little_information_has_no_description(text):
     assert described(text) is None
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_descriptions_depend_on_no_name(name):
+def test_descriptions_of_kernels_do_not_depend_on_names(name):
     model = load(name)
     renamed = onnx.ModelProto()
     renamed.CopyFrom(model)
@@ -135,7 +135,7 @@ def test_kernels_of_different_work_are_described_differently(one, other):
     assert descriptions(one) != descriptions(other)
 
 
-def test_features_have_a_name_each_and_a_kind_one_place():
+def test_features_have_one_name_each_and_encode_the_kind_one_hot():
     (what,) = descriptions(conv("y = Conv(x, w, b)"))
     kinds = ("Conv spatial", "Softmax")
     row = dict(zip(feature_names(kinds), features(what, SPEEDS, 2, kinds), strict=True))
@@ -152,12 +152,12 @@ def test_a_faster_machine_has_a_lower_baseline_and_a_larger_kernel_a_higher_one(
         assert baseline_ps(large, slower) >= baseline_ps(large, SPEEDS)
 
 
-def test_bandwidth_is_measured_at_the_sets_and_between_them_in_between():
+def test_bandwidth_is_measured_at_the_working_sets_and_interpolated_between_them():
     assert [SPEEDS.byte(size) for size in SETS] == pytest.approx([20.0, 40.0, 60.0])
     assert SPEEDS.byte(1) == pytest.approx(20.0) and SPEEDS.byte(1e12) == pytest.approx(60.0)
     assert 20.0 < SPEEDS.byte((SETS[0] * SETS[1]) ** 0.5) < 40.0
 
 
-def test_the_width_of_vectors_is_read_from_the_name_of_a_machine():
+def test_the_vector_width_is_read_from_the_name_of_the_machine():
     names = ("Xeon (AVX-512), 2 cores", "AMD EPYC (AVX2), 2 cores", "Apple M3, 8 cores")
     assert [vector_bits(name) for name in names] == [512, 256, 128]

@@ -48,7 +48,7 @@ def test_no_difference_is_invented(sessions, session_noise):
 
 @pytest.mark.parametrize("session_pairs", [2, *slow(3, 5)])
 @pytest.mark.parametrize("outliers", (0.0, 0.1))
-def test_the_interval_holds_the_truth_as_often_as_it_says(session_pairs, outliers):
+def test_the_confidence_interval_covers_the_true_ratio_in_90_percent_of_the_cases(session_pairs, outliers):
     held = 0
     for seed in range(500):
         # now and then the session of one side is 18 % slower for its whole life
@@ -63,7 +63,7 @@ def test_the_interval_holds_the_truth_as_often_as_it_says(session_pairs, outlier
     assert held >= 0.9 * 500
 
 
-def test_the_order_in_which_sessions_are_made_cancels():
+def test_the_effect_of_the_order_of_sessions_cancels():
     one_order, other = np.full(9, 1.02), np.full(9, 1 / 1.02)
     ratio = ratio_of([one_order, other] * 3, 0)
     assert ratio.low == pytest.approx(1) and ratio.high == pytest.approx(1)
@@ -78,12 +78,12 @@ def test_session_pairs_are_the_unit_of_the_bootstrap():
     assert ratio.low <= 1.0 and ratio.high >= 1.1 and ratio.verdict == "no difference shown"
 
 
-def test_of_one_session_pair_its_sessions_are_the_units():
+def test_the_bootstrap_units_of_a_single_session_pair_are_its_sessions():
     assert ratio_of([[1.06], [1.04]], 0).verdict == "no difference shown"
     assert ratio_of([[1.06], [1.0599]], 0).verdict == "slower"
 
 
-def test_the_interval_holds_the_ratio_and_repeats_by_seed():
+def test_the_interval_contains_the_ratio_and_is_reproducible_by_seed():
     for seed in range(5):
         groups = samples(1.0, 6, 0.05, 0.1, seed)
         ratio = ratio_of(groups, seed)
@@ -91,14 +91,14 @@ def test_the_interval_holds_the_ratio_and_repeats_by_seed():
         assert ratio == ratio_of(groups, seed)
 
 
-def test_less_than_the_margin_is_never_claimed():
+def test_no_difference_within_the_margin_is_claimed():
     assert Ratio(0.995, 0.994, 0.996).verdict == "no difference shown"
     assert Ratio(1.005, 1.004, 1.006).verdict == "no difference shown"
     assert Ratio(0.9, 0.8, 0.98).verdict == "faster" and Ratio(1.1, 1.02, 1.2).verdict == "slower"
     assert Ratio(1.0, 0.995, 1.005).is_clear and not Ratio(1.0, 0.9, 1.1).is_clear
 
 
-def test_disturbed_runs_do_not_count_where_enough_are_calm():
+def test_disturbed_runs_are_ignored_if_enough_runs_are_calm():
     calm, disturbed = Run(1.0, True), Run(9.0, False)
     mixed = [[calm, disturbed] * MIN_PAIRS, [disturbed, calm] * MIN_PAIRS]
     assert measured._pairs(mixed).tolist() == [[1.0, 1.0]] * MIN_PAIRS
@@ -109,7 +109,7 @@ def test_disturbed_runs_do_not_count_where_enough_are_calm():
 BODY = "g (float[N,64] x, float[64,64] w) => (float[N,64] y) {a = MatMul(x, w) y = Relu(a)}"
 
 
-def test_the_same_model_on_both_sides():
+def test_measuring_a_model_against_itself_gives_a_complete_result():
     result = measure(model(BODY), model(BODY), threads=1, seconds=0.2, sessions=3, seed=0, sizes={"N = 64": {"N": 64}})
     assert json.loads(json.dumps(result)) == result
     assert result["interval"][0] <= result["ratio"] <= result["interval"][1]
@@ -161,7 +161,7 @@ def at_two_lengths(short: float, long: float, planted: Planted, **options) -> di
 
 
 @pytest.mark.parametrize("together", [0, measured.TOGETHER])
-def test_over_sizes_the_ratio_is_the_geometric_mean(planted, monkeypatch, together):
+def test_the_ratio_over_several_sizes_is_the_geometric_mean(planted, monkeypatch, together):
     monkeypatch.setattr(measured, "TOGETHER", together)
     result = at_two_lengths(0.9, 0.4, planted)
     assert result["ratio"] == pytest.approx(0.6) and result["verdict"] == "faster" and result["slower_at"] == []
@@ -170,13 +170,13 @@ def test_over_sizes_the_ratio_is_the_geometric_mean(planted, monkeypatch, togeth
     assert json.loads(json.dumps(result)) == result
 
 
-def test_slower_at_one_size_is_slower(planted):
+def test_a_candidate_slower_at_one_size_is_called_slower(planted):
     result = at_two_lengths(1.1, 0.5, planted)
     assert result["ratio"] < 0.75 and result["interval"][1] < 0.75
     assert result["verdict"] == "slower" and result["slower_at"] == ["N = 8"]
 
 
-def test_less_than_the_margin_at_one_size_is_no_reason(planted):
+def test_a_loss_within_the_margin_at_one_size_does_not_count(planted):
     result = at_two_lengths(1.005, 0.5, planted)
     assert result["verdict"] == "faster" and result["slower_at"] == []
 
@@ -187,7 +187,7 @@ def test_sizes_share_the_sessions_and_the_time(planted):
     assert planted.clock == pytest.approx(60 * 6 / 10, rel=0.15)  # the last pair is finished after the limit
 
 
-def test_after_the_whole_time_no_further_pair_of_sessions_is_made(planted):
+def test_no_further_session_pair_is_made_after_the_whole_time(planted):
     result = at_two_lengths(0.5, 0.5, planted, whole_seconds=1.0)
     assert result["stopped"] == "making sessions takes too long" and result["sessions"] == 2
 
@@ -202,7 +202,7 @@ def test_larger_activations_need_more_memory():
     assert 2 * tensor <= large - small < 6 * tensor
 
 
-def test_memory_that_a_model_cannot_get_is_an_error():
+def test_memory_that_cannot_be_allocated_is_an_error():
     body = "g (float[1] x) => (float[1] y) {shape = Cast <to=7> (x) y = Expand(x, shape)}"
     with pytest.raises(RLFlowError):
         run_memory(model(body), {"x": np.full(1, -3, np.float32)})

@@ -73,7 +73,7 @@ def recorded(there, at, capsys, tmp_path):
     return tmp_path / "here.sqlite"
 
 
-def test_timings_of_a_machine_drive_a_search_elsewhere_which_measures_nothing(
+def test_timings_of_another_machine_drive_a_search_that_measures_nothing(
     there, recorded, at, capsys, tmp_path, monkeypatch
 ):
     measurements = []
@@ -90,13 +90,13 @@ def test_timings_of_a_machine_drive_a_search_elsewhere_which_measures_nothing(
     assert outcome["original"]["estimated_ms"] == task.initial.runtime_ms and task.cost.target is None
 
 
-def test_another_model_or_other_threads_must_be_recorded_first(recorded):
+def test_timings_for_another_model_or_other_threads_must_be_recorded_first(recorded):
     for model, threads in (("tiny_bert_base", 2), (MODEL, 1)):
         with pytest.raises(RLFlowError, match=f"rlflow costs record MODEL --threads {threads}` on {THERE}"):
             _ = EnvSpec(model, threads=threads, database=str(recorded)).make_task().initial
 
 
-def test_no_search_goes_where_nothing_was_recorded(at, capsys, tmp_path):
+def test_a_graph_without_recorded_timings_is_too_expensive_for_a_search(at, capsys, tmp_path):
     at(THERE, 3.0)
     task = EnvSpec(MODEL, cost="profiled", database=str(tmp_path / "there.sqlite")).make_task()
     known = task.initial.cost.runtime_ps  # this times only the model's own kernels
@@ -154,7 +154,7 @@ def test_timings_of_two_machines_are_not_mixed(there, recorded, at, tmp_path, mo
         ({"timings": [GOOD | {"high_ns": 10**400}]}, "or too long"),
     ],
 )
-def test_what_is_no_file_of_timings_of_the_same_kernels_is_refused(tmp_path, change, said):
+def test_a_timing_file_that_is_malformed_or_of_other_kernels_is_refused(tmp_path, change, said):
     described = {"format": target.FORMAT, "version": VERSION, "onnxruntime": onnxruntime.__version__}
     good = described | {"block": target.block(), "machine": THERE, "timings": [GOOD]}
     path = tmp_path / "t.json"
@@ -166,7 +166,7 @@ def test_what_is_no_file_of_timings_of_the_same_kernels_is_refused(tmp_path, cha
     assert said in str(refused.value) and "\n" not in str(refused.value)
 
 
-def test_a_file_too_large_is_not_read(tmp_path, monkeypatch):
+def test_a_timing_file_that_is_too_large_is_not_read(tmp_path, monkeypatch):
     monkeypatch.setattr(target, "MOST_BYTES", 10)
     (tmp_path / "t.json").write_text(" " * 11)
     with pytest.raises(RLFlowError, match="larger than any file of timings"):

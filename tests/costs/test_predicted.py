@@ -54,7 +54,7 @@ def test_all_kernels_are_predicted_and_none_is_timed(tmp_path):
 
 
 @pytest.mark.usefixtures("timed")
-def test_a_timed_kernel_costs_its_timing_and_no_correction_moves_it(tmp_path):
+def test_a_timed_kernel_costs_its_timing_and_is_not_corrected(tmp_path):
     cost, g = predicted(tmp_path), conv(NODES)
     before = graph_cost(cost, g)
     name = name_of(cost, g, "Softmax")
@@ -84,7 +84,7 @@ def test_only_the_requested_kernel_is_timed(tmp_path, timed):
 
 
 @pytest.mark.usefixtures("timed")
-def test_where_all_kernels_are_timed_it_is_the_profiled_cost(tmp_path):
+def test_the_predicted_cost_equals_the_profiled_cost_if_all_kernels_are_timed(tmp_path):
     cost, g = predicted(tmp_path), load_graph(load("tiny_squeezenet1_1"))
     for name in graph_spread(cost, g):
         cost.time_again(name)
@@ -119,7 +119,7 @@ def test_equal_kernels_share_prediction_and_timing(tmp_path):
 
 
 @pytest.mark.usefixtures("never_timed")
-def test_the_cost_is_local(tmp_path):
+def test_the_incrementally_updated_cost_equals_the_cost_counted_anew(tmp_path):
     check_is_local(predicted(tmp_path), load_graph(load("tiny_resnet18")))
 
 
@@ -140,7 +140,7 @@ def test_a_kernel_with_a_subgraph_is_not_predicted(tmp_path):
 
 
 @pytest.mark.usefixtures("never_timed")
-def test_without_a_prior_of_ones_own_the_shipped_one_predicts(tmp_path):
+def test_the_shipped_prior_is_used_if_there_is_no_other(tmp_path):
     g, database = conv(NODES), with_speeds(tmp_path / "costs.sqlite").path
     shipped = graph_cost(PredictedCost.open(1, database), g)
     assert shipped == graph_cost(PredictedCost(database, 1, Prior.load(SHIPPED)), g)
@@ -154,7 +154,7 @@ def test_a_damaged_prior_is_not_replaced_by_the_shipped_one(tmp_path):
         PredictedCost.open(1, database)
 
 
-def test_for_another_machine_no_kernel_is_predicted(tmp_path):
+def test_no_kernel_is_predicted_for_another_machine(tmp_path):
     database = with_speeds(tmp_path / "costs.sqlite")
     assert type(PredictedCost.open(1, database.path)) is PredictedCost
     imported = TimingDatabase(tmp_path / "target.sqlite")

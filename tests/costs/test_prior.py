@@ -53,7 +53,7 @@ def trained(few_rounds) -> Prior:
     return train(drawn(500), {"machines": ["here"]})
 
 
-def test_the_ensemble_predicts_what_lightgbm_predicts(few_rounds):
+def test_the_exported_trees_predict_the_same_as_lightgbm(few_rounds):
     rng = np.random.default_rng(1)
     x = rng.normal(size=(300, 7))
     model = prior_training._fit(x, x[:, 0] * x[:, 1] + np.abs(x[:, 2]), np.ones(300), 40, {})
@@ -62,7 +62,7 @@ def test_the_ensemble_predicts_what_lightgbm_predicts(few_rounds):
     assert [trees.predict(row) for row in fresh] == pytest.approx(model.predict(fresh).tolist(), abs=1e-9)
 
 
-def test_a_law_of_sizes_is_learned_and_its_intervals_hold_kernels_that_no_training_saw(trained):
+def test_a_cost_law_is_learned_and_its_intervals_cover_unseen_kernels(trained):
     fresh = drawn(300, seed=1)
     predicted = [trained.predict(one.what, one.speeds, one.threads) for one in fresh]
     truth = np.array([one.log_ps for one in fresh])
@@ -74,7 +74,7 @@ def test_a_law_of_sizes_is_learned_and_its_intervals_hold_kernels_that_no_traini
     assert errors["median_relative_error"] < np.median(np.abs(np.expm1(baseline - truth))) / 2
 
 
-def test_equal_data_give_equal_bytes_and_a_file_gives_the_same_predictions(trained, few_rounds, tmp_path):
+def test_equal_data_give_equal_bytes_and_a_saved_prior_gives_the_same_predictions(trained, few_rounds, tmp_path):
     again = train(drawn(500), {"machines": ["here"]})
     trained.save(tmp_path / "one.npz")
     again.save(tmp_path / "other.npz")
@@ -95,7 +95,7 @@ def test_kernels_of_one_kind_and_result_are_in_one_fold():
 
 
 @pytest.mark.parametrize("damage", ["a node outside", "a feature outside", "no numbers", "another version", "no file"])
-def test_a_damaged_file_is_refused_in_one_line(tmp_path, damage):
+def test_a_damaged_prior_is_refused_in_one_line(tmp_path, damage):
     path, prior = tmp_path / "prior.npz", roofline_prior()
     match damage:
         case "a node outside":
@@ -138,12 +138,12 @@ def posterior(correlation: Correlation, known: dict[int, float], noise: float = 
     return Posterior(correlation, what, predicted, truth, [noise] * len(what))
 
 
-def test_without_timings_nothing_is_corrected():
+def test_a_posterior_without_timings_corrects_nothing():
     empty = posterior(SHARED, {})
     assert all(empty.corrected(one, guess(one)) == guess(one) for one in KERNELS)
 
 
-def test_a_correction_never_makes_a_prediction_less_sure_and_more_timings_make_it_surer():
+def test_no_further_timing_raises_the_uncertainty_of_a_prediction():
     before = [guess(one).deviation for one in KERNELS]
     for count in range(1, len(KERNELS)):
         after = posterior(SHARED, dict.fromkeys(range(count), 0.2))
@@ -152,7 +152,7 @@ def test_a_correction_never_makes_a_prediction_less_sure_and_more_timings_make_i
         before = now
 
 
-def test_what_all_timings_say_moves_what_was_not_timed_and_less_so_the_further_it_is_away():
+def test_timings_shift_untimed_predictions_less_the_more_distant_the_kernels_are():
     slower = posterior(SHARED, {0: 0.4, 1: 0.4})
     moved = [slower.corrected(one, guess(one)).log_ps - guess(one).log_ps for one in KERNELS]
     assert all(shift > 0 for shift in moved)
@@ -160,12 +160,12 @@ def test_what_all_timings_say_moves_what_was_not_timed_and_less_so_the_further_i
     assert add == sorted(add, reverse=True) and min(add) > max(exp)
 
 
-def test_kernels_of_other_kinds_stay_where_kinds_share_nothing():
+def test_kernels_of_other_kinds_stay_unchanged_if_kinds_share_nothing():
     slower = posterior(APART, {0: 0.4, 1: 0.4})
     assert all(nearly(slower.corrected(one, guess(one)).log_ps, guess(one).log_ps) for one in KERNELS[6:])
 
 
-def test_two_kernels_are_conditioned_as_in_the_closed_form():
+def test_the_posterior_of_two_kernels_equals_the_closed_form():
     known = posterior(APART, {0: 0.3}, noise=0.15)
     (shared,) = APART.between(Points.of([KERNELS[1]]), Points.of([KERNELS[0]]))[0]
     gain = shared / (1 + (0.15 / 0.3) ** 2)
@@ -175,11 +175,11 @@ def test_two_kernels_are_conditioned_as_in_the_closed_form():
 
 
 @pytest.mark.parametrize("name, bits", [("AMX", 512), ("AVX-512 VNNI", 512), ("AVX2", 256), ("SSE4.2", 128)])
-def test_the_width_of_vectors_is_read_from_the_name_of_the_machine(name, bits):
+def test_the_vector_width_is_read_from_the_name_of_the_machine(name, bits):
     assert vector_bits(f"AMD EPYC ({name}), 2 cores") == bits
 
 
-def test_the_speeds_are_those_of_the_database_without_rounding(tmp_path):
+def test_the_stored_speeds_equal_the_database_values_without_rounding(tmp_path):
     speeds = stored_speeds(with_speeds(tmp_path / "costs.sqlite"), 1)
     assert speeds._asdict() == pytest.approx(
         {"product": 10, "convolution": 20, "near": 10, "cached": 20, "far": 50, "launch": 1e6,
@@ -188,7 +188,7 @@ def test_the_speeds_are_those_of_the_database_without_rounding(tmp_path):
     assert stored_speeds(TimingDatabase(tmp_path / "costs.sqlite"), 2) is None
 
 
-def test_the_rank_correlation_gives_ties_their_mean_rank_and_is_0_for_what_is_constant():
+def test_the_rank_correlation_averages_ties_and_is_zero_for_constant_values():
     def correlation(truth, predicted) -> float:
         return errors_of(truth, predicted, np.ones(4))["rank_correlation"]
 

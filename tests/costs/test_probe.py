@@ -21,7 +21,7 @@ LIMIT = 120.0  # seconds; a free machine takes about one
 # -- what runs say ---------------------------------------------------------------------------------
 
 
-def test_the_latency_is_the_median_of_the_pairs_and_drift_is_nobodys():
+def test_the_latency_ratio_is_the_median_of_the_pairs_and_unaffected_by_drift():
     """Drift slows both sides of a pair equally, so it does not change the ratio."""
     drift = np.linspace(1.0, 2.0, 50)
     latency = Latency.of([np.stack([drift, 0.8 * drift], axis=1)], 1.5)
@@ -29,19 +29,19 @@ def test_the_latency_is_the_median_of_the_pairs_and_drift_is_nobodys():
     assert latency.original_ms == pytest.approx(1500.0) and (latency.pairs, latency.seconds) == (50, 1.5)
 
 
-def test_no_interval_is_narrower_than_sessions_differ():
+def test_an_interval_is_never_narrower_than_the_difference_between_sessions():
     latency = Latency.of([np.ones((1000, 2))], 1.0)
     assert latency.low == pytest.approx(0.97) and latency.high == pytest.approx(1.03)
 
 
-def test_over_several_sizes_the_geometric_mean_counts():
+def test_the_latency_ratio_over_several_sizes_is_the_geometric_mean():
     times = [np.tile([1.0, ratio], (10, 1)) for ratio in (0.5, 2.0)]
     latency = Latency.of(times, 1.0)
     assert latency.ratio == pytest.approx(1.0) and latency.pairs == 20
     assert latency.low == pytest.approx(0.97) and latency.high == pytest.approx(1.03)
 
 
-def test_a_kept_session_and_a_new_one_run_in_turns(monkeypatch):
+def test_a_kept_session_and_a_new_session_run_alternately(monkeypatch):
     order = []
 
     def run(running, inputs, threads):
@@ -78,7 +78,7 @@ def rewritten(steps=1):
     return state.graph
 
 
-def test_a_graph_is_measured_beside_the_session_of_its_original_that_is_kept(probe, worker, monkeypatch):
+def test_a_graph_is_measured_beside_a_kept_session_of_the_original(probe, worker, monkeypatch):
     jobs, run = [], probe._worker.run
     monkeypatch.setattr(probe._worker, "run", lambda job, *rest, **limit: jobs.append(job) or run(job, *rest, **limit))
     latency = probe(tiny_task().graph, rewritten(), ({},))
@@ -87,13 +87,13 @@ def test_a_graph_is_measured_beside_the_session_of_its_original_that_is_kept(pro
     assert worker.is_running() and [job.__name__ for job in jobs] == ["_run_beside_original"]
 
 
-def test_symbols_get_their_sizes(probe):
+def test_a_symbolic_graph_is_measured_at_its_sizes(probe):
     body = "g (float[N,64] x, float[64,64] w) => (float[N,64] y) {a = MatMul(x, w) y = Relu(a)}"
     symbolic = graph(body)
     assert probe(symbolic, symbolic, ({"N": 8}, {"N": 16})).pairs >= 2 * MIN_PAIRS
 
 
-def test_what_onnx_runtime_refuses_is_lost_and_as_an_original_an_error(probe):
+def test_a_refused_candidate_is_a_lost_measurement_and_a_refused_original_an_error(probe):
     refused, plain = graph("g (float[4] x) => (float[4] y) {y = elsewhere.Twice(x)}"), tiny_task().graph
     with pytest.raises(LostMeasurement, match="ONNX Runtime rejects"):
         probe(plain, refused, ({},))
@@ -103,7 +103,7 @@ def test_what_onnx_runtime_refuses_is_lost_and_as_an_original_an_error(probe):
 
 
 @pytest.mark.parametrize("killed", [True, *slow(False)])
-def test_a_killed_or_hanging_worker_costs_one_measurement(probe, worker, tmp_path, monkeypatch, capsys, killed):
+def test_a_killed_or_hanging_worker_loses_only_one_measurement(probe, worker, tmp_path, monkeypatch, capsys, killed):
     latencies, original = Latencies(TimingDatabase(tmp_path / "costs.sqlite"), 1, probe), tiny_task().graph
     worker.suspend()  # it hangs during its next job
     if killed:

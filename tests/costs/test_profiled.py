@@ -29,7 +29,7 @@ def rows(path) -> list[tuple]:
         return database.execute("SELECT signature, threads, median_ns, repeats FROM timings").fetchall()
 
 
-def test_a_signature_is_timed_once_and_kept(tmp_path, model, monkeypatch):
+def test_a_kernel_is_timed_once_and_its_timing_is_stored(tmp_path, model, monkeypatch):
     g = conv("a = Conv(x, w, b) s = Abs(a) t = Exp(s) u = Abs(t) y = Neg(u)")
     cost = graph_cost(model, g)
     # Conv, Abs, Exp, Neg, an empty run, and a reorder if the Conv runs in blocks
@@ -40,7 +40,7 @@ def test_a_signature_is_timed_once_and_kept(tmp_path, model, monkeypatch):
     assert cost.flops == graph_cost(AnalyticCost(), g).flops
 
 
-def test_equal_kernels_share_one_timing_also_when_it_is_repeated(model):
+def test_equal_kernels_share_one_timing_even_after_a_repetition(model):
     folded, apart = conv("y = Conv(x, w, b)"), conv("a = Conv(x, w) y = BatchNormalization(a, b, b, b, b)")
 
     def runtimes(cost) -> set[int]:
@@ -57,7 +57,7 @@ def test_equal_kernels_share_one_timing_also_when_it_is_repeated(model):
     assert repeats >= 2 * timing.MIN_REPEATS
 
 
-def test_after_the_deadline_what_is_known_is_answered_and_nothing_is_timed(model):
+def test_known_kernels_are_answered_after_the_deadline_and_none_is_timed(model):
     known, unknown = conv("y = Conv(x, w, b)"), conv("a = Conv(x, w, b) y = Exp(a)")
     cost = graph_cost(model, known)
     with timing_until(model, time.monotonic()):
@@ -68,7 +68,7 @@ def test_after_the_deadline_what_is_known_is_answered_and_nothing_is_timed(model
     assert graph_cost(model, unknown).runtime_ps > 0 and len(rows(model.database.path)) > before
 
 
-def test_threads_are_part_of_the_key(model):
+def test_timings_are_stored_by_the_number_of_threads(model):
     g = graph("g (float[2] x) => (float[2] y) {y = Neg(x)}")
     graph_cost(model, g)
     graph_cost(ProfiledCost(model.database.path, threads=2, budget_ms=1), g)
@@ -87,14 +87,14 @@ def test_two_processes_share_one_database(tmp_path):
     assert len(rows(path)) == 5 + (block() > 0)
 
 
-def test_intervals_hold_medians(model):
+def test_intervals_contain_their_medians(model):
     graph_cost(model, conv("a = Conv(x, w, b) y = Neg(a)"))
     with sqlite3.connect(model.database.path) as database:
         result = database.execute("SELECT low_ns, median_ns, high_ns FROM timings").fetchall()
     assert result and all(0 < low <= median <= high for low, median, high in result)
 
 
-def test_what_is_fused_costs_nothing_of_its_own(model):
+def test_fused_operators_have_no_cost_of_their_own(model):
     g = conv("a = Conv(x, w, b) c = BatchNormalization(a, b, b, b, b) y = Relu(c)")
     assert model.node_cost(g, only(g, "BatchNormalization")) == model.node_cost(g, only(g, "Relu")) == FREE
     cost = model.node_cost(g, only(g, "Conv"))
@@ -103,7 +103,7 @@ def test_what_is_fused_costs_nothing_of_its_own(model):
     assert "BatchNormalization" in timed and "Relu" in timed
 
 
-def test_identity_and_dropout_are_removed(model):
+def test_identity_and_dropout_are_free(model):
     g = graph("g (float[2] x) => (float[2] y) {a = Identity(x) d = Dropout(a) y = Neg(d)}")
     assert model.node_cost(g, only(g, "Identity")) == model.node_cost(g, only(g, "Dropout")) == FREE
 
@@ -119,7 +119,7 @@ def test_a_total_updated_by_difference_is_exact_across_a_fusion(model):
     assert cost.total == start.total
 
 
-def test_what_cannot_run_by_itself_has_its_analytic_cost_and_is_counted(model):
+def test_an_operator_that_cannot_be_timed_alone_gets_its_roofline_cost_and_is_counted(model):
     branch = "g (bool c, float[2] x) => (float[2] y) {y = If(c)<then_branch=a()=>(float[2] p){p=Relu(x)},"
     branch += "else_branch=b()=>(float[2] q){q=Neg(x)}>}"
     unknown = "g (float[2] x) => (float[2] y) {y = com.microsoft.NoSuchThing(x)}"
@@ -131,14 +131,14 @@ def test_what_cannot_run_by_itself_has_its_analytic_cost_and_is_counted(model):
         assert len(model.fallbacks) == count and why in list(model.fallbacks.values())[-1]
 
 
-def test_indices_are_valid_and_constant_shapes_are_kept(model):
+def test_timed_kernels_get_valid_indices_and_constant_shapes(model):
     body = """g (float[5,4] table, int64[3] i) => (float[2,6] y) <int64[2] s = {2,6}>
       {t = Gather(table, i) u = Neg(t) two = Add(s, s) half = Sub(two, s) y = Reshape(u, half)}"""
     graph_cost(model, graph(body))
     assert model.fallbacks == {}
 
 
-def test_a_damaged_database_says_so_in_one_line(tmp_path):
+def test_a_damaged_database_is_refused_in_one_line(tmp_path):
     path = tmp_path / "costs.sqlite"
     path.write_bytes(b"this is not a database, but it is longer than a header" * 100)
     with pytest.raises(RLFlowError, match="cannot use the cost database .*costs.sqlite.*not a database") as caught:
@@ -146,7 +146,7 @@ def test_a_damaged_database_says_so_in_one_line(tmp_path):
     assert "\n" not in str(caught.value)
 
 
-def test_timings_of_an_older_format_are_dropped_in_one_line(tmp_path, capfd):
+def test_timings_of_an_older_format_are_dropped_with_a_warning(tmp_path, capfd):
     path = tmp_path / "costs.sqlite"
     with sqlite3.connect(path) as database:
         database.execute("CREATE TABLE timings (signature TEXT, median_ns REAL)")
@@ -166,14 +166,14 @@ def measured(tmp_path) -> TimingDatabase:
     return database
 
 
-def test_what_was_measured_end_to_end_outlives_an_older_format_but_no_timing_does(measured):
+def test_measured_latencies_survive_an_older_format_but_timings_do_not(measured):
     with measured.connected() as connection:
         connection.execute("PRAGMA user_version = 1")
     again = TimingDatabase(measured.path)
     assert again.rows() == [] and again.latency("new", "old", "[]", 1) == LATENCY
 
 
-def test_a_database_from_before_gets_what_it_lacks_and_keeps_its_timings(measured):
+def test_an_older_database_gets_its_missing_table_and_keeps_its_timings(measured):
     before = measured.rows()
     with measured.connected() as connection:
         connection.execute("DROP TABLE latencies")
@@ -193,7 +193,7 @@ def test_clear_forgets_the_latencies_of_the_chosen_threads(measured):
 
 @pytest.mark.parametrize("version", [0, VERSION])
 @pytest.mark.parametrize("table", ["timings", "songs"])
-def test_a_database_of_something_else_stays_as_it_is(tmp_path, table, version):
+def test_a_database_of_another_program_is_refused_and_stays_unchanged(tmp_path, table, version):
     path = tmp_path / "songs.sqlite"
     with sqlite3.connect(path) as database:
         database.execute(f"CREATE TABLE {table} (name TEXT, seconds REAL)")
@@ -204,7 +204,7 @@ def test_a_database_of_something_else_stays_as_it_is(tmp_path, table, version):
     assert path.read_bytes() == before
 
 
-def test_what_goes_wrong_under_the_lock_is_not_the_databases(tmp_path):
+def test_an_error_under_the_lock_is_not_blamed_on_the_database(tmp_path):
     database = TimingDatabase(tmp_path / "costs.sqlite")
     with pytest.raises(OSError, match="^too many open files$"), database.lock():
         raise OSError("too many open files")
@@ -216,7 +216,7 @@ def test_what_goes_wrong_under_the_lock_is_not_the_databases(tmp_path):
         pytest.fail("without a lock")
 
 
-def test_a_database_that_another_process_writes_to_is_not_to_be_deleted(tmp_path, monkeypatch):
+def test_the_error_of_a_locked_database_does_not_suggest_deletion(tmp_path, monkeypatch):
     database, connect = TimingDatabase(tmp_path / "costs.sqlite"), sqlite3.connect
     monkeypatch.setattr(sqlite3, "connect", lambda path, timeout: connect(path, timeout=0))
     with sqlite3.connect(database.path, timeout=30) as connection:
@@ -225,7 +225,7 @@ def test_a_database_that_another_process_writes_to_is_not_to_be_deleted(tmp_path
             database.store("Conv", 1, Timing(1.0, 1.0, 1.0, 1))
 
 
-def test_a_newer_format_is_refused(tmp_path):
+def test_a_database_of_a_newer_format_is_refused(tmp_path):
     path = tmp_path / "costs.sqlite"
     with sqlite3.connect(path) as database:
         database.execute("PRAGMA user_version = 1000")
@@ -233,7 +233,7 @@ def test_a_newer_format_is_refused(tmp_path):
         ProfiledCost(path)
 
 
-def test_an_unwritable_database_says_so(tmp_path):
+def test_an_unwritable_database_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(RLFlowError, match="cannot use the cost database"):
         ProfiledCost(tmp_path / "file" / "costs.sqlite")

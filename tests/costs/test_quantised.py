@@ -31,7 +31,7 @@ def groups(graph: Graph) -> list[tuple]:
     return [group for node in graph.nodes.values() if not node.constant and (group := them.of(node))]
 
 
-def test_an_operator_and_the_borders_around_it_are_one_kernel(quantised):
+def test_a_quantised_operator_and_its_borders_are_one_kernel(quantised):
     """Views are not counted, nor transposes, which ONNX Runtime adds where it needs the channels last."""
     aside = VIEWS | {"Transpose"}
     charged = Counter(operator(group) in BORDERS for group in groups(quantised) if operator(group) not in aside)
@@ -44,7 +44,7 @@ def operator(group: tuple[Node, ...]) -> str:
     return next((node.op for node in group if node.op not in BORDERS), group[0].op)
 
 
-def test_such_a_kernel_is_timed_with_the_channels_where_it_wants_them(quantised):
+def test_a_quantised_convolution_is_timed_with_channels_last(quantised):
     (first, *_) = [group for group in groups(quantised) if operator(group) == "Conv"]
     model = group_model(quantised, first)
     assert [node.op_type for node in optimised(model).graph.node] == ["Transpose", "QLinearConv", "Transpose"]
@@ -54,7 +54,7 @@ def test_such_a_kernel_is_timed_with_the_channels_where_it_wants_them(quantised)
     assert time_model(in_channels_last(model), 1, 1.0, optimise=False).median > 0
 
 
-def test_an_operator_that_a_rewrite_takes_out_of_its_borders_is_charged_as_floats(quantised, pseudo):
+def test_an_operator_that_a_rewrite_moves_out_of_its_borders_is_charged_as_floats(quantised, pseudo):
     """The rewrite moves the bias from the convolution into an Add behind it, so ONNX Runtime computes with floats."""
     task = Task(quantised, load_rules(), pseudo)
     xfer_id = [rule.name for rule in task.rules].index("conv-bias-out")
@@ -64,14 +64,14 @@ def test_an_operator_that_a_rewrite_takes_out_of_its_borders_is_charged_as_float
     assert "Conv" in ran and "QLinearConv" not in ran
 
 
-def test_a_border_beside_another_reader_is_charged_by_itself():
+def test_a_border_with_another_reader_is_charged_by_itself():
     text = """<ir_version: 8, opset_import: ["" : 17]> g (float[4] x, float[4] z) => (uint8[4] q, float[4] y)
     <float s = {0.5}, uint8 zero = {0}> { a = Add(x, z) q = QuantizeLinear(a, s, zero) y = Relu(a) }"""
     result = groups(load_graph(onnx.parser.parse_model(text)))
     assert [[node.op for node in group] for group in result] == [["Add"], ["QuantizeLinear"], ["Relu"]]
 
 
-def test_a_cost_is_local(quantised, pseudo):
+def test_the_incrementally_updated_cost_equals_the_cost_counted_anew(quantised, pseudo):
     check_is_local(pseudo, quantised)
 
 

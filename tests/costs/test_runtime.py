@@ -13,7 +13,7 @@ LOOKUP = """g (int64[1,50] ids, int32[50] mask, bool[50] flag, float[2] x) => (f
   {a = Cast<to=7>(ids) b = Identity(a) t = Gather(table, b) y = Neg(x)}"""
 
 
-def test_integers_are_rows_of_the_table_they_index_and_else_bits():
+def test_random_integers_are_rows_of_the_indexed_table_or_bits():
     inputs = random_inputs(model(LOOKUP), seed=0)
     assert set(np.unique(inputs["ids"])) == set(range(7)) and inputs["ids"].dtype == np.int64
     assert set(np.unique(inputs["mask"])) == {0, 1} and inputs["mask"].dtype == np.int32
@@ -21,7 +21,7 @@ def test_integers_are_rows_of_the_table_they_index_and_else_bits():
     assert list(inputs) == ["ids", "mask", "flag", "x"]
 
 
-def test_the_seed_and_the_names_decide_not_the_order():
+def test_random_inputs_depend_on_the_seed_and_the_names_and_not_on_the_order():
     one = "g (float[3] a, float[3] b) => (float[3] y) {y = Sub(a, b)}"
     other = "g (float[3] b, float[3] a) => (float[3] y) {y = Sub(a, b)}"
     first, second, third = random_inputs(model(one), 5), random_inputs(model(other), 5), random_inputs(model(one), 6)
@@ -37,12 +37,12 @@ def test_symbolic_dimensions_must_be_bound():
     assert random_inputs(loose, 0, {"N": 3})["x"].shape == (3, 2)
 
 
-def test_a_type_without_numbers_is_refused():
+def test_an_input_type_that_cannot_be_drawn_is_refused():
     with pytest.raises(RLFlowError, match="input 'x' of type BFLOAT16.*--inputs"):
         random_inputs(model("g (bfloat16[2] x) => (bfloat16[2] y) {y = Identity(x)}"), 0)
 
 
-def test_errors_are_one_line(tmp_path, capfd):
+def test_errors_of_onnx_runtime_are_one_line(tmp_path, capfd):
     with pytest.raises(RLFlowError, match="ONNX Runtime rejects the model: .*NoSuchThing") as refused:
         session(model("g (float[2] x) => (float[2] y) {y = com.microsoft.NoSuchThing(x)}"), 1)
     (tmp_path / "junk.onnx").write_bytes(b"junk")

@@ -28,7 +28,7 @@ def profiled(tmp_path, monkeypatch) -> ProfiledCost:
     return ProfiledCost(tmp_path / "costs.sqlite")
 
 
-def test_alike_kernels_are_off_together_others_independently_and_what_is_shared_cancels():
+def test_equal_kernels_err_together_others_independently_and_shared_errors_cancel():
     one, other = EXACT.plus({"a": 3}, 1), EXACT.plus({"b": 4}, 1)
     twelve = EXACT.plus(one, 12)
     assert twelve.ps == 12 * one.ps == 36
@@ -36,12 +36,12 @@ def test_alike_kernels_are_off_together_others_independently_and_what_is_shared_
     assert both - both == EXACT and (both - twelve).ps == 4 and (one - other).ps == 5
 
 
-def test_a_timing_is_off_by_no_less_than_sessions_differ():
+def test_the_uncertainty_of_a_timing_is_at_least_the_difference_between_sessions():
     assert Timing.of([1000] * 10_000).half_width == pytest.approx(1000 * BETWEEN_SESSIONS)
     assert Timing.of([900, 1000, 1100]).half_width == pytest.approx(math.hypot(100, 1000 * BETWEEN_SESSIONS))
 
 
-def test_a_timing_that_is_taken_again_is_surer_unless_both_differ():
+def test_a_repeated_timing_is_more_certain_unless_the_two_differ():
     first = Timing(1000.0, 970.0, 1030.0, 10)
     alike = first.combined_with(Timing(1010.0, 980.0, 1040.0, 20))
     assert (alike.median, alike.repeats) == (pytest.approx(1005), 30) and alike.half_width == pytest.approx(30 / 2**0.5)
@@ -50,7 +50,7 @@ def test_a_timing_that_is_taken_again_is_surer_unless_both_differ():
     assert 1029 < surer.median < 1030
 
 
-def test_a_kernel_is_off_by_its_own_timing_and_that_of_an_empty_run(profiled):
+def test_the_uncertainty_of_a_kernel_combines_its_timing_and_the_empty_run(profiled):
     alike = graph_spread(profiled, graph("g (float[9] x) => (float[9] y) {a = Exp(x) b = Exp(a) y = Exp(b)}"))
     (name,) = alike.keys() - {OVERHEAD}
     assert alike[name] == pytest.approx(3000 * planted(None, name, None).half_width, abs=2)
@@ -58,7 +58,7 @@ def test_a_kernel_is_off_by_its_own_timing_and_that_of_an_empty_run(profiled):
 
 
 @pytest.mark.parametrize("kind", ["profiled", "at sizes"])
-def test_a_timing_that_is_off_by_what_it_may_be_moves_the_total_by_what_its_spread_says(profiled, kind, monkeypatch):
+def test_an_error_of_one_timing_moves_the_total_as_its_spread_predicts(profiled, kind, monkeypatch):
     g, cost = tiny_task("tiny_bert_base").graph, profiled
     if kind == "at sizes":
         g = symbolic()
@@ -72,5 +72,5 @@ def test_a_timing_that_is_off_by_what_it_may_be_moves_the_total_by_what_its_spre
         assert moved == pytest.approx(spread[name], rel=0.01, abs=100), name
 
 
-def test_what_is_not_timed_is_not_off():
+def test_a_cost_without_timings_has_no_uncertainty():
     assert graph_spread(AnalyticCost(), tiny_task().graph) == EXACT

@@ -55,7 +55,7 @@ def runs(monkeypatch):
     return of
 
 
-def test_a_kernel_slower_than_its_budget_runs_once_and_is_then_timed(runs):
+def test_a_kernel_slower_than_its_budget_runs_once_before_the_timed_runs(runs):
     assert runs(150) == [1 + MIN_REPEATS]
 
 
@@ -87,7 +87,7 @@ def group_of_convolution(operators: str) -> tuple:
     return group_signature(graph, tuple(graph.nodes[node_id] for node_id in graph.order))
 
 
-def test_operators_have_one_kernel_if_onnx_runtime_makes_one_of_them():
+def test_operators_share_a_kernel_if_onnx_runtime_turns_them_into_the_same_one():
     def kernel(operators: str) -> str:
         return kernel_digest(optimised(convolved(operators)))
 

@@ -188,7 +188,7 @@ def where(step: Step) -> str:
 # -- tests -----------------------------------------------------------------------------------------
 
 
-def test_every_command_of_a_page_is_understood(capsys):
+def test_every_command_of_a_page_can_be_parsed(capsys):
     """Commands are parsed and scripts compiled here without running them; `make nightly` also runs them."""
     check_each(check_understood, [step for steps in STEPS.values() for step in steps], where)
 
@@ -214,7 +214,7 @@ def check_understood(step: Step) -> None:
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("page", STEPS)
-def test_what_a_page_says_to_run_runs(page, reader, capsys):
+def test_every_command_of_a_page_runs(page, reader, capsys):
     for step in STEPS[page]:
         if step not in APART:
             run(step, capsys)
@@ -225,7 +225,7 @@ def test_what_a_page_says_to_run_runs(page, reader, capsys):
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("step", APART, ids=where)
-def test_a_script_that_needs_more_runs(step, reader):
+def test_a_script_with_extra_requirements_runs(step, reader):
     """The script runs in a process without TensorFlow, as its page says: PyTorch and TensorFlow may conflict."""
     missing = [name for name in EXTRAS if importlib.util.find_spec(name) is None]
     if missing:
@@ -244,7 +244,7 @@ def looked_at(text: str) -> list[str]:
     return re.findall(r"`([\w./-]+\.(?:html|png|csv))`", text)
 
 
-def test_commands_in_sentences_are_commands(capsys):
+def test_commands_in_sentences_exist(capsys):
     """Each command in a sentence has an existing subcommand or module and existing options; … is a placeholder."""
 
     def check(step: Step) -> None:
@@ -281,24 +281,24 @@ def test_the_extras_that_scripts_need_are_declared(extra):
     ("```\ntensorboard --logdir runs/x\n```", "tensorboard"),
     ("```\npython -m benchmarks.gone\n```", "there is no benchmarks.gone"),
 ])  # fmt: skip
-def test_what_nobody_runs_or_what_fails_is_refused(text, reason, reader, capsys):
+def test_commands_that_fail_or_that_no_test_runs_are_refused(text, reason, reader, capsys):
     with pytest.raises(AssertionError, match=re.escape(reason)):
         for step in steps_of("page.md", text):
             run(step, capsys)
 
 
-def test_a_script_that_makes_nothing_faster_is_refused(reader, capsys):
+def test_a_script_without_a_gain_is_refused(reader, capsys):
     with pytest.raises(AssertionError):
         run_script(Step("page.md", 1, script='print("estimated: 1.0 ms, then 1.5 ms")\n'), capsys)
 
 
 @pytest.mark.parametrize("text", ["~~~\nrlflow zoo\n~~~\n", "  ```\n  rlflow zoo\n  ```\n", "```\nrlflow 'x\n```\n"])
-def test_what_would_not_be_read_is_refused(text):
+def test_code_blocks_that_would_not_be_read_are_refused(text):
     with pytest.raises(ValueError):
         steps_of("page.md", text)
 
 
-def test_steps_are_read_as_a_reader_does(capsys):
+def test_the_commands_and_scripts_of_a_page_are_extracted(capsys):
     text = "Say `run.py zoo --jsn x`.\n```\n$ .venv/bin/python run.py zoo   # all\n```\n```python\n# a.py\nx = 1\n```\n"
     command, script = steps_of("page.md", text)
     assert command.words == ("rlflow", "zoo") and command.line == 3

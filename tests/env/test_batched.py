@@ -86,7 +86,7 @@ def test_one_move_rewrites_four_equal_blocks_and_its_receipt_replays():
     assert len(receipt["actions"]) == 4 and replay(receipt, blocks(4)).hash == after.hash
 
 
-def test_a_move_makes_each_match_that_still_is_one_and_no_other(monkeypatch):
+def test_a_move_rewrites_only_its_matches_that_still_exist(monkeypatch):
     """Rewrite a match before the move that contains it: the move leaves out the match that is gone."""
     monkeypatch.setattr(module, "independent", lambda *_: False)
     start = start_of(task_of(4))
@@ -99,7 +99,7 @@ def test_a_move_makes_each_match_that_still_is_one_and_no_other(monkeypatch):
 
 
 @pytest.mark.parametrize("op", ["Neg", "Transpose", "Identity"])
-def test_matches_that_stand_on_one_another_are_rewritten_in_turn(op):
+def test_overlapping_matches_of_a_move_are_rewritten_in_turn(op):
     """The pairs overlap in a chain of equal operators, so each rewrite leaves the input of the next match."""
     nodes = [helper.make_node("Tanh", ["x"], ["t0"])]
     nodes += [helper.make_node(op, [f"t{k}"], [f"t{k + 1}"]) for k in range(6)]
@@ -143,7 +143,7 @@ def check(before: BatchedState, after: BatchedState) -> None:
 
 
 @pytest.mark.parametrize("name", [FUZZED[0], *slow(*FUZZED[1:])])
-def test_random_walks(name):
+def test_updated_match_tables_equal_new_ones_along_random_moves(name):
     """Check several random walks on each model; after every move the updated tables equal new tables."""
     rng = np.random.default_rng(0)
     start, checked = BatchedState(tiny_task(name).initial), 0
@@ -158,7 +158,7 @@ def test_random_walks(name):
     assert checked
 
 
-def test_what_is_not_there_is_refused():
+def test_a_move_that_does_not_exist_is_refused():
     start = start_of(task_of(1))
     with pytest.raises(RLFlowError, match="has no move"):
         start.apply(0, int(start.counts[0]))
@@ -180,7 +180,7 @@ OPTIONS = {
 
 
 @pytest.mark.parametrize("method", ["beam", "greedy", *slow(*sorted(OPTIONS.keys() - {"beam", "greedy"}))])
-def test_without_repeats_batched_is_single_bit_for_bit(method):
+def test_batched_and_single_searches_agree_on_a_model_without_repeats(method):
     task = unlike()
     start = start_of(task)
     assert len(start.matches) == len(task.initial.matches) > 8
@@ -194,7 +194,7 @@ def test_without_repeats_batched_is_single_bit_for_bit(method):
 
 
 @pytest.mark.parametrize("method", ["beam", *slow(*sorted(OPTIONS.keys() - {"beam"}))])
-def test_what_a_search_gives_are_single_rewrites(method):
+def test_a_batched_search_returns_single_rewrites(method):
     task = task_of(4)
     result = run_search(method, start_of(task), seed=1, **OPTIONS[method])
     assert replayed(task.initial, result.actions).hash == result.state.hash
@@ -202,7 +202,7 @@ def test_what_a_search_gives_are_single_rewrites(method):
     assert result.state.task is task and not isinstance(result.state, BatchedState)
 
 
-def test_a_state_within_a_move_whose_cost_is_not_known_in_time_ends_the_path_before_it(monkeypatch):
+def test_a_path_ends_before_a_state_within_a_move_that_is_costed_too_late(monkeypatch):
     start = start_of(task_of(4))
     search = Search(start)
     steepest_descent(search, 3)
@@ -233,7 +233,7 @@ def costs_counted(monkeypatch, state) -> tuple[int, int]:
     return len(counted), search.best.objective
 
 
-def test_twelve_blocks_cost_about_what_one_does(monkeypatch):
+def test_a_descent_on_twelve_equal_blocks_computes_about_as_many_costs_as_on_one(monkeypatch):
     one, _ = costs_counted(monkeypatch, task_of(1).initial)
     twelve, batched = costs_counted(monkeypatch, start_of(task_of(12)))
     assert twelve <= 2 * one
@@ -243,7 +243,7 @@ def test_twelve_blocks_cost_about_what_one_does(monkeypatch):
 
 
 @pytest.mark.nightly
-def test_the_beam_for_twelve_blocks_costs_about_what_it_does_for_one():
+def test_beam_search_on_twelve_equal_blocks_tries_about_as_many_rewrites_as_on_one():
     options = {"width": 2, "depth": 2, "radius": 1}
     one = run_search("beam", task_of(1).initial, **options)
     batched = run_search("beam", start_of(task_of(12)), **options)
@@ -253,7 +253,7 @@ def test_the_beam_for_twelve_blocks_costs_about_what_it_does_for_one():
     assert run_search("beam", start_of(task_of(4)), **options).state.objective <= four.state.objective
 
 
-def test_best_first_promises_by_moves_what_it_promises_by_single_rewrites():
+def test_best_first_estimates_the_same_cost_for_moves_and_single_rewrites():
     """Six separate matches gain 7 each. One move covers the four matches between the ends."""
     costs = {"Relu": 10, "Abs": 3, "Tanh": 1, "Neg": 0, "Exp": 0, "Ceil": 0}
     task = replace(toy_task(["Relu", "Tanh"] * 6, "Relu(x) => Abs(x)", costs), moves="batched")
@@ -265,7 +265,7 @@ def test_best_first_promises_by_moves_what_it_promises_by_single_rewrites():
     assert result.state.objective == promises[0]
 
 
-def test_what_was_tried_at_one_match_is_carried_out_at_all_equal_ones():
+def test_rewrites_tried_at_one_match_are_repeated_at_all_equal_matches():
     """Try random rewrites near one another from one state, and repeat each of them at all equal matches."""
     search, carried = Search(start_of(task_of(4))), 0
     for seed in range(at_night(40, 10)):
@@ -319,7 +319,7 @@ def test_an_action_of_the_environment_is_a_move():
     assert not info["valid"] and info["actions"] == ()
 
 
-def test_an_episode_is_of_single_rewrites():
+def test_an_episode_of_random_play_consists_of_single_rewrites():
     task = task_of(4)
     for index in range(5):
         episode = play_random(task, relative, 12, np.random.default_rng(index))
@@ -330,7 +330,7 @@ def test_an_episode_is_of_single_rewrites():
             assert state.objective / task.per_unit == cost
 
 
-def test_what_chooses_single_rewrites_refuses():
+def test_stages_that_choose_single_rewrites_refuse_batched_moves():
     class Run:
         config = load_config(overrides=["env.moves=batched"])
 

@@ -83,7 +83,7 @@ def behind(before: Graph, after: Graph, reach: int) -> set[int]:
 
 
 @pytest.mark.parametrize("name", [TINY[0], 0, 10, -1, *slow(*TINY[1:], 1, 2, -2)], ids=str)
-def test_a_patch_makes_of_the_graph_what_the_rewrite_makes_of_it(name):
+def test_a_patch_turns_the_graph_into_the_rewritten_graph(name):
     """The patched graph has the operators, shapes and edges of the rewritten graph, and the patch has the stated
     reach."""
     for state in walk(start(name), 3, seed=5):
@@ -95,7 +95,7 @@ def test_a_patch_makes_of_the_graph_what_the_rewrite_makes_of_it(name):
             assert copies == behind(state.graph, after.graph, REACH), rule.name
 
 
-def test_new_nodes_that_nobody_reads_are_in_no_patch():
+def test_a_patch_omits_new_nodes_without_consumers():
     """An example is a split into slices, one of them unused."""
     fewer = 0
     for match in (matches := start(66).matches):
@@ -105,7 +105,7 @@ def test_new_nodes_that_nobody_reads_are_in_no_patch():
 
 
 @pytest.mark.parametrize("name", [TINY[2], 4, *slow(*TINY[:2], *TINY[3:], -4)], ids=str)
-def test_patches_that_were_kept_are_those_that_would_be_made_anew(name):
+def test_kept_patches_equal_recomputed_patches(name):
     states = list(walk(start(name), 12, seed=1))
     table, kept = CandidateTable.of(states[0], REACH), 0
     for before, state in zip(states, states[1:], strict=False):
@@ -118,7 +118,7 @@ def test_patches_that_were_kept_are_those_that_would_be_made_anew(name):
 
 
 @pytest.mark.parametrize("name", [TINY[2], 4, *slow(*TINY[:2], *TINY[3:], -3)], ids=str)
-def test_gains_that_were_kept_are_those_that_would_be_counted_anew(name):
+def test_kept_gains_equal_recomputed_gains(name):
     """The stored gains equal the decrease of the objective."""
     states = list(walk(start(name), 12, seed=1))
     table = CandidateTable.of(states[0], REACH)
@@ -130,7 +130,7 @@ def test_gains_that_were_kept_are_those_that_would_be_counted_anew(name):
         np.testing.assert_allclose(table.gains(state.matches), percent, rtol=1e-5)
 
 
-def test_where_only_the_worst_part_counts_no_gain_is_kept():
+def test_no_gain_is_kept_if_only_the_worst_operator_counts():
     """The cost is the cost of the worst operator. A distant rewrite removes the worst operator, and then another match
     gains."""
     costs = {"Relu": 10, "Exp": 20, "Abs": 2, "Neg": 3, "Ceil": 1}
@@ -142,7 +142,7 @@ def test_where_only_the_worst_part_counts_no_gain_is_kept():
     assert table.after(after).gains(after.matches).tolist() == [0, 35]
 
 
-def test_gains_are_shown_if_asked_for_and_each_is_counted_once(monkeypatch):
+def test_gains_are_shown_on_request_and_computed_once(monkeypatch):
     env = CandidateEnv(GraphRewriteEnv(tiny_task(), relative, 8), REACH, gains=True)
     observation, _ = env.reset()
     assert env.observation_space.contains(observation) and "gains" not in environment().reset()[0]
@@ -175,7 +175,7 @@ def test_no_op_is_always_the_first_candidate_and_the_others_are_the_valid_action
     assert terminated and reward == 0
 
 
-def test_a_replay_shows_what_playing_shows():
+def test_a_replay_shows_the_same_observations_as_playing():
     env, rng = environment(max_steps=20), np.random.default_rng(2)
     observation, _ = env.reset()
     observations, choices = [observation], []
@@ -192,7 +192,7 @@ def test_a_replay_shows_what_playing_shows():
             np.testing.assert_array_equal(mine[key], theirs[key], key)
 
 
-def test_an_action_that_masks_leave_out_is_no_candidate():
+def test_a_masked_action_is_no_candidate():
     env = environment(max_nodes=len(tiny_task().initial.arrays().ops))
     observation, _ = env.reset()
     allowed = env.env._observation()["location_masks"]
@@ -200,7 +200,7 @@ def test_an_action_that_masks_leave_out_is_no_candidate():
     assert allowed[tuple(observation["actions"].T)].all()
 
 
-def test_without_a_reach_candidates_are_the_whole_graphs():
+def test_candidates_without_a_reach_are_whole_graphs():
     observation, _ = environment(None).reset()
     task = tiny_task()
     states = [task.initial, *map(task.initial.follow, task.initial.matches)]
@@ -218,7 +218,7 @@ def test_batched_rewrites_are_refused():
         CandidateEnv(env, REACH)
 
 
-def test_symbols_are_seen_at_their_typical_sizes():
+def test_symbolic_sizes_are_observed_at_their_typical_values():
     model = load("tiny_resnet18")
     model.graph.input[0].type.tensor_type.shape.dim[0].ClearField("dim_value")
     model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "n"

@@ -19,7 +19,7 @@ def flat(model: str, locations: int = 8, **options):
     return gymnasium.make(NAME, model=model, cost="analytic", max_locations=locations, **options)
 
 
-def test_gymnasium_accepts_it():
+def test_gymnasiums_checker_accepts_the_flat_environment():
     check_env(flat("tiny_squeezenet1_1", max_steps=5).unwrapped, skip_render_check=True)
     check_env(FlatActions(StepEnv(tiny_task("tiny_squeezenet1_1", 4), max_steps=5)), skip_render_check=True)
 

@@ -46,7 +46,7 @@ def ratio(state) -> float:
 @pytest.mark.parametrize("stop", [False, True])
 @pytest.mark.parametrize("steps", [1, 5, 7])
 @pytest.mark.parametrize("every", EVERY)
-def test_measured_rewards_sum_to_what_the_episode_took_off_the_latency(tmp_path, every, steps, stop):
+def test_measured_rewards_sum_to_the_relative_decrease_of_the_latency(tmp_path, every, steps, stop):
     reward, _ = planted_reward(tmp_path, every)
     env = GraphRewriteEnv(tiny_task(), reward, max_steps=steps + stop)
     rewards, *_ = walked(env, steps, seed=steps, stop=stop)
@@ -57,7 +57,7 @@ def test_measured_rewards_sum_to_what_the_episode_took_off_the_latency(tmp_path,
 
 @pytest.mark.parametrize("unmeasured", [0.0, 0.1])
 @pytest.mark.parametrize("every", EVERY)
-def test_a_step_that_is_not_measured_earns_the_option_and_the_others_their_difference(tmp_path, every, unmeasured):
+def test_unmeasured_steps_earn_the_configured_reward_and_measured_ones_their_gain(tmp_path, every, unmeasured):
     reward, _ = planted_reward(tmp_path, every, unmeasured)
     env = GraphRewriteEnv(tiny_task(), reward, max_steps=7)
     rewards, infos, _ = walked(env, 7)
@@ -73,7 +73,7 @@ def test_a_step_that_is_not_measured_earns_the_option_and_the_others_their_diffe
         baseline = info["latency"]
 
 
-def test_no_op_is_paid_what_was_not_paid_yet_and_nothing_after_a_measured_step(tmp_path):
+def test_no_op_earns_the_unpaid_gain_and_nothing_after_a_measured_step(tmp_path):
     for steps, paid in ((2, False), (3, True)):
         reward, _ = planted_reward(tmp_path, every=2)
         env = GraphRewriteEnv(tiny_task(), reward, max_steps=10)
@@ -81,7 +81,7 @@ def test_no_op_is_paid_what_was_not_paid_yet_and_nothing_after_a_measured_step(t
         assert infos[-1]["measured"] and (rewards[-1] != 0) == paid
 
 
-def test_an_invalid_action_is_no_step_of_the_reward(tmp_path):
+def test_an_invalid_action_does_not_count_as_a_step_of_the_measured_reward(tmp_path):
     reward, probe = planted_reward(tmp_path, every=2)
     env = GraphRewriteEnv(tiny_task(), reward, max_steps=10)
     env.reset()
@@ -90,7 +90,7 @@ def test_an_invalid_action_is_no_step_of_the_reward(tmp_path):
     assert not probe.asked  # Only one of the two steps was valid.
 
 
-def test_a_restored_state_and_a_fork_have_earned_what_the_original_had(tmp_path):
+def test_a_restored_state_and_a_fork_earn_the_reward_of_the_original(tmp_path):
     reward, _ = planted_reward(tmp_path, every=3)
     env = GraphRewriteEnv(tiny_task(), reward, max_steps=4)
     env.reset()
@@ -119,7 +119,7 @@ def test_a_graph_is_measured_once_and_its_seconds_count_once_in_each_run(tmp_pat
     assert seconds == [SECONDS * len(set(hashes))] * 4
 
 
-def test_what_latency_depends_on_is_in_the_key(tmp_path):
+def test_the_key_of_a_latency_holds_graphs_sizes_and_threads(tmp_path):
     reward, probe = planted_reward(tmp_path)
     graph, latencies = tiny_task().graph, reward.latencies
     other = tiny_task("tiny_squeezenet1_1").graph
@@ -137,7 +137,7 @@ def test_what_latency_depends_on_is_in_the_key(tmp_path):
     assert latencies.database.latency(*key, 1) is None
 
 
-def test_a_lost_measurement_costs_its_step_and_the_next_one_pays_for_both(tmp_path):
+def test_a_step_with_a_lost_measurement_earns_zero_and_the_next_step_earns_both_gains(tmp_path):
     task = tiny_task()
     reward, _ = planted_reward(tmp_path / "whole", every=1)
     whole, _, hashes = walked(GraphRewriteEnv(task, reward, max_steps=4), 4)
@@ -149,7 +149,7 @@ def test_a_lost_measurement_costs_its_step_and_the_next_one_pays_for_both(tmp_pa
     assert again == rewards and probe.asked.count(hashes[2]) == 1  # The reward of a step does not change within a run.
 
 
-def test_where_the_initial_graph_is_lost_it_counts_as_itself(tmp_path):
+def test_a_lost_measurement_of_the_initial_graph_counts_as_ratio_one(tmp_path):
     task = tiny_task()
     reward, _ = planted_reward(tmp_path, every=1, lost=[task.initial.hash])
     env = GraphRewriteEnv(task, reward, max_steps=3)
@@ -169,7 +169,7 @@ def test_a_run_whose_measurements_are_all_lost_ends(tmp_path):
 # -- episodes --------------------------------------------------------------------------------------
 
 
-def test_episodes_are_a_function_of_seed_and_latencies_and_say_what_they_took(tmp_path):
+def test_episodes_depend_only_on_seed_and_latencies_and_store_their_measurements(tmp_path):
     task, episodes = tiny_task(), []
     for name in ("one", "other"):
         reward, probe = planted_reward(tmp_path / name, every=2, unmeasured=0.1)
@@ -188,7 +188,7 @@ def test_episodes_are_a_function_of_seed_and_latencies_and_say_what_they_took(tm
 
 
 @pytest.mark.parametrize("stop", [False, True])
-def test_the_record_of_an_episode_pays_what_the_environment_did(tmp_path, stop):
+def test_the_record_of_an_episode_has_the_rewards_of_the_environment(tmp_path, stop):
     """The record and the environment agree, whichever of them asks first, and in every episode of an environment."""
     reward, _ = planted_reward(tmp_path, every=2, unmeasured=0.1)
     env = GraphRewriteEnv(tiny_task(), reward, max_steps=3 + stop)
@@ -206,7 +206,7 @@ def test_the_record_of_an_episode_pays_what_the_environment_did(tmp_path, stop):
         assert set(episode.measurements) == {states[0].hash, states[2].hash, states[3].hash}
 
 
-def test_a_spec_makes_it_and_copies_share_what_is_measured(tmp_path):
+def test_a_spec_makes_the_measured_reward_and_copies_share_its_latencies(tmp_path):
     spec = tiny_spec(
         tmp_path, reward="measured", measure_every=3, unmeasured_reward=0.1, database=str(tmp_path / "costs.sqlite")
     )
@@ -218,7 +218,7 @@ def test_a_spec_makes_it_and_copies_share_what_is_measured(tmp_path):
     env.close()
 
 
-def test_a_move_is_a_step_like_any_other(tmp_path):
+def test_a_batched_move_counts_as_one_step_of_the_measured_reward(tmp_path):
     task = replace(tiny_task(), moves="batched")
     reward, _ = planted_reward(tmp_path, every=2)
     env = GraphRewriteEnv(task, reward, max_steps=3)

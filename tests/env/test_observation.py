@@ -53,7 +53,7 @@ def differing(one: np.ndarray, other: np.ndarray) -> set[int]:
     return set(np.flatnonzero((one != other).any(axis=0)).tolist())
 
 
-def test_two_typical_sizes_differ_in_the_features_of_sizes_alone():
+def test_observations_at_two_sizes_differ_only_in_features_of_sizes_and_costs():
     """The masks, operators, edges and fingerprints are equal; only features of sizes and costs differ."""
     of_sizes = columns(SIZE, SIZES, POWERS, LENGTH, CONTENT)
     for small, large in states(encoder_task(8), encoder_task(64)):
@@ -67,7 +67,7 @@ def test_two_typical_sizes_differ_in_the_features_of_sizes_alone():
         assert one.globals[TOTALS] < other.globals[TOTALS]
 
 
-def test_the_fixed_twin_differs_in_what_is_symbolic_alone():
+def test_a_model_with_fixed_sizes_differs_only_in_symbolic_features():
     # No other size is 23. With this seed no rule compares a symbolic size with another size.
     for symbolic, fixed in states(encoder_task(23), encoder_task(sequence=23), seed=2):
         one, other = symbolic.arrays(), fixed.arrays()
@@ -80,7 +80,7 @@ def test_the_fixed_twin_differs_in_what_is_symbolic_alone():
         assert symbolic.objective == fixed.objective
 
 
-def test_what_is_symbolic_is_said_of_each_tensor_that_is_read():
+def test_edge_features_mark_the_symbolic_axes_of_each_tensor():
     """Scores [1, heads, seq, seq] have two symbolic axes, and x [1, seq, 32] has one; no leading axis is symbolic."""
     arrays = encoder_task(8).initial.arrays()
     degrees = {tuple(row[:4]) for row in arrays.edges[:, sorted(columns(DEGREES))].astype(int).tolist()}
@@ -98,14 +98,14 @@ def test_axes_that_are_merged_are_one_symbolic_axis_of_degree_two():
     assert np.allclose(edges[:, SIZE], np.log1p(2 * 8 * 4))
 
 
-def test_the_shapes_of_the_arrays_are_those_that_the_spec_says():
+def test_observation_arrays_have_the_declared_widths():
     arrays: GraphArrays = encoder_task(8).initial.arrays()
     assert arrays.nodes.shape[1] == NODE_FEATURES and arrays.edges.shape[1] == EDGE_FEATURES
     assert arrays.globals.shape == (GLOBAL_FEATURES,)
     assert encoder_task(8).encoding_spec == encoder_task(64).encoding_spec == encoder_task(sequence=8).encoding_spec
 
 
-def test_sizes_stand_in_the_order_of_the_names_of_their_symbols():
+def test_size_features_are_ordered_by_the_names_of_the_symbols():
     """Several typical sizes give the mean of their logarithms. If there are more symbols than slots, the last ones are
     left out."""
     expected = np.log1p([2, np.expm1(np.log1p([16, 256]).mean())])
@@ -163,7 +163,7 @@ def test_a_change_that_a_mask_depends_on_is_seen():
     }  # fmt: skip
 
 
-def test_nodes_of_different_graphs_that_are_alike_have_the_same_matches():
+def test_nodes_with_equal_neighbourhoods_have_equal_matches():
     """A network that passes messages sees only neighbourhoods. Equal neighbourhoods of 6 edges have equal matches. At
     distance 0 they do not, so the test can fail."""
     tally = Tally(load_rules(), np.random.default_rng(2))
@@ -177,7 +177,7 @@ def test_nodes_of_different_graphs_that_are_alike_have_the_same_matches():
 
 
 @pytest.mark.parametrize("name", ["tiny_inception_v3", "tiny_bert_base"])
-def test_arrays_that_nobody_asked_for_on_the_way_are_those_of_the_graph_taken_anew(name):
+def test_arrays_first_computed_after_a_walk_equal_the_arrays_of_a_new_task(name):
     states = [one for one, _ in walked(load_graph(load(name)), np.random.default_rng(3), 20)]
     task, last = states[0].task, states[-1]
     assert "entries" not in vars(states[10])
@@ -187,7 +187,7 @@ def test_arrays_that_nobody_asked_for_on_the_way_are_those_of_the_graph_taken_an
         assert np.array_equal(left, right)
 
 
-def test_a_large_weight_has_a_fingerprint_as_long_as_another_operator_reads_an_equal_one():
+def test_a_large_weight_has_a_fingerprint_while_another_operator_reads_an_equal_weight():
     """Only another operator with an equal weight makes the fingerprint necessary, at any distance."""
     lines = "a = MatMul(x, w)\nb = Relu(a)\nc = Neg(b)\nd = Abs(c)\ne = Neg(d)\nf = MatMul(e, u)\ng = Neg(f)"
     model = onnx_model(lines, {"x": (4, 4)}, "g", {"w": (4, 4), "u": (4, 4)})
@@ -196,7 +196,7 @@ def test_a_large_weight_has_a_fingerprint_as_long_as_another_operator_reads_an_e
     assert marked(both) == [True, True] and marked(both.apply(0, 0)) == [False]
 
 
-def test_a_rewrite_that_makes_what_two_operators_read_the_same_tensor_is_seen_by_their_reader():
+def test_a_rewrite_that_makes_two_operators_equal_updates_the_features_of_their_consumer():
     model = onnx_model(
         "a = Neg(x)\nb = Neg(a)\nc = Add(b, y)\nd = Add(x, y)\ne = Mul(c, d)", {"x": (4,), "y": (4,)}, "e"
     )

@@ -37,7 +37,7 @@ WRONG = [  # Options of gymnasium.make, and KEY=VALUE of the command line.
 
 
 @pytest.mark.parametrize("options, text", WRONG, ids=[text for _, text in WRONG])
-def test_a_wrong_value_is_refused_with_the_words_of_the_command_line(options, text):
+def test_a_wrong_value_gives_the_same_message_as_on_the_command_line(options, text):
     with pytest.raises(RLFlowError) as said:
         load_config(overrides=[text])
     words = str(said.value).removeprefix(f"{text}: ")

@@ -46,7 +46,7 @@ def walked(env, steps: int, seed: int = 0):
 
 
 @pytest.mark.parametrize("moves", ["batched", *slow("single")])
-def test_a_state_that_travelled_offers_the_same_actions_and_leads_to_the_same_graphs(moves, tmp_path):
+def test_an_unpickled_state_offers_the_same_actions_and_leads_to_the_same_graphs(moves, tmp_path):
     env = walked(make_env(EnvSpec(MODEL, cost="analytic", moves=moves)), 5)
     for state in (env.initial, env.state):
         other = again(state)
@@ -63,7 +63,7 @@ def test_a_state_that_travelled_offers_the_same_actions_and_leads_to_the_same_gr
 
 
 @pytest.mark.nightly
-def test_a_worker_process_sends_its_states_home(tmp_path):
+def test_a_worker_process_returns_its_states(tmp_path):
     vector = make_vector_env(EnvSpec(MODEL, cost="analytic", max_steps=4), 2)
     try:
         observations, _ = vector.reset(seed=0)
@@ -131,7 +131,7 @@ def with_new_weights(folder):
     "make", [with_weights_outside, with_odd_content, with_symbols_and_a_body, with_new_weights],
     ids=lambda make: make.__name__,
 )  # fmt: skip
-def test_a_graph_that_travelled_is_saved_as_the_same_bytes(make, tmp_path):
+def test_an_unpickled_graph_is_saved_as_the_same_bytes(make, tmp_path):
     graph, other = make(tmp_path)
     assert_same_graph(graph, other, tmp_path)
     for tensor, constant in graph.constants.items():
@@ -140,7 +140,7 @@ def test_a_graph_that_travelled_is_saved_as_the_same_bytes(make, tmp_path):
         assert Constant.of(mine.load()).digest == constant.digest
 
 
-def test_every_rule_is_read_again_from_its_own_lines():
+def test_every_unpickled_rule_equals_the_original():
     rules = load_rules()
     other = again(rules)
     assert (len(other), other.hash) == (len(rules), rules.hash)
@@ -154,14 +154,14 @@ def test_every_rule_is_read_again_from_its_own_lines():
 
 
 @pytest.mark.parametrize("cost", ["analytic", "roofline", "memory", *at_night(["profiled"], [])])
-def test_a_task_that_travelled_estimates_the_same_cost(cost):
+def test_an_unpickled_task_estimates_the_same_cost(cost):
     task = rlflow.load_task(MODEL, cost=cost)
     other = again(task)
     assert other.initial.objective == task.initial.objective and other.unit == task.unit
     assert other.initial.apply(0, 0).objective == task.initial.apply(0, 0).objective if task.initial.counts[0] else True
 
 
-def test_a_deadline_stays_with_its_process():
+def test_an_unpickled_cost_has_no_deadline():
     cost = ProfiledCost()
     cost.deadline = 1.0
     assert again(cost).deadline == float("inf")
@@ -169,7 +169,7 @@ def test_a_deadline_stays_with_its_process():
 
 @pytest.mark.parametrize("name", ["rlflow/GraphRewrite-v0", "rlflow/GraphRewriteFlat-v0"])
 @pytest.mark.parametrize("reward", ["relative", "combined", "measured"])
-def test_an_environment_that_travelled_continues_its_episode(name, reward):
+def test_an_unpickled_environment_continues_its_episode(name, reward):
     env = gymnasium.make(name, model=MODEL, cost="analytic", max_steps=30, max_locations=8, reward=reward)
     walked(env, 0 if reward == "measured" else 3)
     other = again(env)

@@ -65,14 +65,14 @@ def registered():
 
 
 @pytest.mark.parametrize("name", ["tiny_squeezenet1_1", "tiny_bert_base_fused"])
-def test_gymnasiums_checker_has_nothing_to_say(name, registered):
+def test_gymnasiums_checker_accepts_the_environment_without_warnings(name, registered):
     env = gym.make(registered(tiny_task(name, 20)), max_steps=10, disable_env_checker=True).unwrapped
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         check_env(env, skip_render_check=False)
 
 
-def test_vector_environments(registered):
+def test_gymnasium_makes_vectors_of_the_environment(registered):
     task = tiny_task("tiny_squeezenet1_1", 10)
     vector = SyncVectorEnv([lambda: GraphRewriteEnv(task, max_steps=3)] * 2)
     observation, infos = vector.reset(seed=1)
@@ -99,7 +99,7 @@ def test_render_names_the_gain_and_the_rules():
 
 @pytest.mark.parametrize("walk", [3, *slow(0)])
 @pytest.mark.parametrize("name", ["tiny_squeezenet1_1", *slow("tiny_resnet18")])
-def test_masks_are_what_step_accepts(name, walk):
+def test_masks_allow_exactly_the_actions_that_step_accepts(name, walk):
     env = GraphRewriteEnv(tiny_task(name, 8), max_steps=100)
     env.reset()
     random_walk(env, walk, seed=walk)
@@ -140,7 +140,7 @@ def test_out_of_range_actions_are_invalid():
         assert env.step(action)[1] == -100.0
 
 
-def test_an_episode_is_cut_after_max_steps_invalid_ones_included():
+def test_an_episode_is_truncated_after_max_steps_including_invalid_ones():
     env = GraphRewriteEnv(tiny_task(), max_steps=3)
     env.reset()
     ends = [env.step((0, 10**6))[2:4] for _ in range(3)]
@@ -231,14 +231,14 @@ def walk_infos(reward, name="tiny_resnet18", steps=8, seed=0):
     return infos, rewards
 
 
-def test_equation_2():
+def test_the_incremental_reward_is_the_decrease_of_the_runtime():
     infos, rewards = walk_infos(make_reward("incremental", 0.8, 0.2))
     expected = [a["cost"] - b["cost"] for a, b in zip(infos, infos[1:], strict=False)]
     assert rewards == pytest.approx(expected, abs=1e-12) and any(rewards)
     assert sum(rewards) == pytest.approx(infos[0]["cost"] - infos[-1]["cost"], abs=1e-12)
 
 
-def test_equation_3():
+def test_the_combined_reward_weighs_the_decreases_of_runtime_and_bytes():
     infos, rewards = walk_infos(make_reward("combined", 0.7, 0.4))
     expected = [
         0.7 * (a["cost"] - b["cost"]) + 0.4 * (a["bytes"] - b["bytes"]) / 1e6
@@ -253,7 +253,7 @@ def test_relative_reward_is_percent_of_the_initial_runtime():
     assert rewards == pytest.approx(expected, abs=1e-9)
 
 
-def test_a_reward_of_the_users_own_sees_before_after_and_initial():
+def test_a_custom_reward_receives_the_states_before_after_and_initial():
     seen = []
 
     def reward(before, after, initial):
@@ -293,7 +293,7 @@ def test_restored_and_replayed_states_give_the_same_bits(seed, name):
     assert same(fresh._observation(), end) and fresh.state.graph.hash == graph_hash
 
 
-def test_restoring_gives_the_step_counter_back():
+def test_restoring_a_state_restores_the_step_counter():
     env = GraphRewriteEnv(tiny_task(), max_steps=2)
     env.reset()
     env.step((0, 10**6))
@@ -336,7 +336,7 @@ def renamed(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 @pytest.mark.parametrize("name", [MODELS[0], *slow(*MODELS[1:])])
-def test_names_do_not_matter(name):
+def test_names_in_the_model_do_not_change_observations_or_hashes(name):
     model = load(name)
     envs = []
     for proto in (model, renamed(model)):
@@ -364,7 +364,7 @@ def test_random_play_keeps_the_model_valid_and_equal(name):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_costs_and_features_by_difference_equal_those_counted_anew(name):
+def test_incremental_costs_and_features_equal_recomputed_ones(name):
     env = GraphRewriteEnv(tiny_task(name), max_steps=100)
     env.reset()
     rng = np.random.default_rng(5)
@@ -393,7 +393,7 @@ def test_a_step_reads_no_weight(name):
     assert max(weights) > SHAPE_VALUE_LIMIT and random_walk(env, 30, seed=1)
 
 
-def test_a_fork_goes_its_own_way():
+def test_a_fork_is_independent_of_its_original():
     env = GraphRewriteEnv(tiny_task("tiny_inception_v3"))
     env.reset(seed=3)
     env.action_space.seed(3)

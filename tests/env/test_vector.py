@@ -47,7 +47,7 @@ def played(seed: int, steps: int) -> np.ndarray:
 @pytest.mark.parametrize(
     "n, processes, kind", [(2, False, SyncVectorEnv), *slow((2, True, AsyncVectorEnv), (1, True, SyncVectorEnv))]
 )
-def test_a_vector_of_environments_is_as_many_single_ones(n, processes, kind):
+def test_a_vector_environment_equals_separate_single_environments(n, processes, kind):
     steps = at_night(12, 6)
     single = make_env(SPEC)
     actions = np.stack([played(seed, steps) for seed in range(n)], axis=1)
@@ -98,13 +98,13 @@ ASKED = "rlflow, importlib.util; importlib.util.find_spec('gymnasium'); import g
 @pytest.mark.parametrize(
     "imports", ["gymnasium, rlflow", "rlflow, gymnasium", *slow("rlflow, gymnasium.spaces, gymnasium", ASKED)]
 )
-def test_the_name_is_known_in_either_order_of_imports(imports):
+def test_the_environment_is_registered_in_either_order_of_imports(imports):
     code = f"import {imports}; print(gymnasium.spec('rlflow/GraphRewrite-v0').entry_point)"
     done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "rlflow.env.graph_rewrite:make_by_name\n", "")
 
 
-def test_gymnasium_makes_it_by_name():
+def test_gymnasium_makes_the_environment_by_name():
     env = gym.make(
         "rlflow/GraphRewrite-v0", model="tiny_squeezenet1_1", rules=["fusion"], max_steps=3,
         max_locations=6, reward="incremental", render_mode="ansi", cost="analytic",

@@ -25,7 +25,7 @@ def cases():
 
 
 @pytest.mark.parametrize("case", list(cases()))
-def test_it_ends_as_documented(case, tmp_path, capsys):
+def test_optimise_ends_as_documented_on_every_field_model(case, tmp_path, capsys):
     path, out = tmp_path / "model.onnx", tmp_path / "out.onnx"
     onnx.save(case.make(), path)
     given = [word for library in case.custom_ops for word in ("--custom-ops", library)]

@@ -66,7 +66,7 @@ def test_rewrites_are_found_in_each_body_and_named_in_the_receipt_and_replayed_b
     check_each(check, MODELS)
 
 
-def test_any_walk_of_rewrites_through_bodies_keeps_the_outputs_and_the_table():
+def test_random_rewrites_in_bodies_keep_the_outputs_and_the_match_table():
     applied = Counter()
 
     def check(case):
@@ -114,7 +114,7 @@ def loop(body: str, first: str = "x") -> onnx.ModelProto:
     return parsed(LOOP.replace("BODY", body).replace("FIRST", first))
 
 
-def test_no_match_has_nodes_of_two_bodies():
+def test_no_match_spans_two_bodies():
     rules = rule_set("neg-neg: nothing\n  Neg(Neg(x)) => x\n")
     inside, across = loop("p = Neg(h) h1 = Neg(p) h2 = Add(h1, a)"), loop("h1 = Neg(a) h2 = Add(h1, h)")
     assert [len(explain(load_graph(model), rules, "neg-neg")[0]) for model in (inside, across)] == [1, 0]
@@ -125,7 +125,7 @@ def test_no_match_has_nodes_of_two_bodies():
     assert not explain(load_graph(shared), RULES, "matmul-merge")[0]
 
 
-def test_what_a_loop_carries_is_not_constant_even_if_it_begins_as_a_weight():
+def test_a_value_carried_by_a_loop_is_not_constant_even_if_the_first_is_a_weight():
     graph = load_graph(loop("h2 = Mul(h, one)", first="one"))
     (body,) = graph.interface.bodies.values()
     assert not any(map(graph.is_constant, body.inputs))
@@ -133,7 +133,7 @@ def test_what_a_loop_carries_is_not_constant_even_if_it_begins_as_a_weight():
     assert not product.constant and product.body
 
 
-def test_a_new_weight_lies_in_the_body_whose_nodes_read_it():
+def test_a_new_weight_is_stored_in_the_body_whose_nodes_read_the_weight():
     model = loop("p = Mul(h, one) two = Constant <value = float[2] {2, 3}> () h2 = Mul(p, two)")
     rules = rule_set("mul-mul: one product\n  Mul(Mul(x, a), b) => Mul(x, Mul(a, b))\n  if constant(a, b)\n")
     graph = load_graph(model)
@@ -161,7 +161,7 @@ def test_a_carried_shape_is_known_only_if_the_body_keeps_it():
     assert explain(graph, RULES, "neg-neg")[0]
 
 
-def test_a_body_costs_as_often_as_it_runs():
+def test_the_cost_of_a_body_is_multiplied_by_its_number_of_runs():
     thrice = load_graph(loop("h2 = Neg(h)"))
     (body,) = thrice.interface.bodies.values()
     assert body.runs == 3
@@ -172,7 +172,7 @@ def test_a_body_costs_as_often_as_it_runs():
     assert graph_cost(cost, thrice).runtime_ps == 3 * single + whole
 
 
-def test_a_body_in_which_a_name_has_two_meanings_stays_in_its_attribute():
+def test_a_body_with_an_ambiguous_name_stays_in_its_attribute():
     model = loop("b = Neg(h) h2 = Neg(b)")
     # this node follows the Loop, which the checker allows
     model.graph.node.append(onnx.helper.make_node("Add", ["a", "y"], ["b"]))
@@ -182,7 +182,7 @@ def test_a_body_in_which_a_name_has_two_meanings_stays_in_its_attribute():
     assert not graph.interface.bodies and validate(model, to_model(graph), [0], 0.0).ok
 
 
-def test_bound_says_that_it_leaves_bodies_as_they_are(capsys, tmp_path):
+def test_the_bound_command_says_that_bodies_are_left_unchanged(capsys, tmp_path):
     onnx.save(loop("p = Neg(h) h2 = Neg(p)"), tmp_path / "model.onnx")
     done = in_process(capsys, "bound", "--model", tmp_path / "model.onnx", "--seconds", "5")
     assert done.code == 0 and "bodies of If, Loop and Scan" in done.ending["sure"]

@@ -46,7 +46,7 @@ def test_an_attribute_of_an_unknown_operator_keeps_its_bytes(name):
 
 
 @pytest.mark.parametrize("op, shape, declared", [("Squeeze", (1, 2), (2,)), ("ReduceSum", (2,), (1,))])
-def test_an_attribute_that_is_empty_comes_back_where_it_is_an_input_inside_the_graph(op, shape, declared):
+def test_an_empty_attribute_survives_although_the_graph_holds_an_input_instead(op, shape, declared):
     node = helper.make_node(op, ["x"], ["y"], domain="")
     node.attribute.append(helper.make_attribute("axes", [], attr_type=AttributeProto.INTS))
     values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, s) for name, s in (("x", shape), ("y", declared))]
@@ -71,12 +71,12 @@ def noted() -> onnx.ModelProto:
     return before
 
 
-def test_what_nodes_say_is_kept():
+def test_documentation_metadata_and_devices_of_nodes_survive_a_round_trip():
     before = noted()
     assert to_model(load_graph(before)) == before
 
 
-def test_what_a_node_says_goes_with_it():
+def test_a_removed_node_takes_its_doc_string_with_the_node():
     before = noted()
     after = to_model(rewritten(load_graph(before), "neg-neg")).graph.node
     assert [(node.op_type, node.doc_string) for node in after] == [("Abs", "from Abs"), ("Relu", "from Relu")]
@@ -86,7 +86,7 @@ def test_what_a_node_says_goes_with_it():
     assert (add.op_type, add.doc_string) == ("Add", "")
 
 
-def test_annotations_stay_while_their_tensors_do():
+def test_quantisation_annotations_stay_as_long_as_their_tensors():
     """An annotation is removed with its tensor only.
 
     Only an annotation reads the scale of a, while the scale of w is also the input of an operator.
@@ -124,7 +124,7 @@ def test_a_weight_of_every_type_keeps_its_bits(name):
     compare(array, numpy_helper.to_array(after), 0, 0)
 
 
-def test_weights_of_other_content_are_distinguished():
+def test_graphs_with_different_weights_have_different_hashes():
     hashes = set()
     for value in (1, 2, -1):
         before = model("g (float[2] x) => (float[2] y) { y = own.Thing(x, w) }", domains=', "own": 1')
@@ -134,7 +134,7 @@ def test_weights_of_other_content_are_distinguished():
     assert len(hashes) == 3
 
 
-def test_a_text_that_is_no_text_is_named():
+def test_a_string_weight_that_is_not_valid_text_is_named():
     before = model("g (string[2] x) => (bool[2] y) { y = Equal(x, w) }")
     before.graph.initializer.append(
         TensorProto(name="w", data_type=TensorProto.STRING, dims=[1], string_data=[b"\xff"])
@@ -143,7 +143,7 @@ def test_a_text_that_is_no_text_is_named():
         load_graph(before)
 
 
-def test_what_is_drawn_at_every_run_is_not_folded():
+def test_a_random_weight_is_not_folded():
     """A weight with dropout in training is random: folding a factor into the weight would fix the draw."""
     before = model("g (float[1,2] x) => (float[1,2] y) "
         "<float[2,2] w = {1, 2, 3, 4}, float r = {0.5}, bool t = {1}, float k = {2}> "
@@ -179,7 +179,7 @@ def test_a_weight_that_was_in_a_sequence_may_be_folded():
     compare(outputs_of(before, [x]), outputs_of(after, [x]), 1e-6, 0)
 
 
-def test_what_a_subgraph_inside_a_subgraph_reads_may_be_replaced():
+def test_a_value_that_a_nested_subgraph_reads_may_be_replaced():
     inner = """If (c) <then_branch = p () => (float[2] {0}) {{ {0} = Neg(a) }},
                        else_branch = q () => (float[2] {1}) {{ {1} = Abs(a) }}>"""
     before = model(f"""g (float[2] x, bool c) => (float[2] y) {{

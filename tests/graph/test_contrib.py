@@ -48,7 +48,7 @@ def after(source: onnx.ModelProto, *names: str):
 PRODUCT = "(float[2,3] x, float[4,3] w) => (float[2,4] y) { t = Transpose <perm = [1, 0]> (w) y = MatMul(x, t) }"
 
 
-def test_a_model_imports_the_domain_as_long_as_it_holds_such_an_operator(tmp_path):
+def test_a_rewrite_adds_and_removes_the_import_of_the_runtime_domain(tmp_path):
     source = model(PRODUCT)
     fused = after(source, "fused-matmul-second")
     save_graph(fused, tmp_path / "fused.onnx")
@@ -65,7 +65,7 @@ def test_a_model_imports_the_domain_as_long_as_it_holds_such_an_operator(tmp_pat
     assert {o.domain for o in to_model(apart).opset_import} == {""}
 
 
-def test_what_a_model_says_it_imports_stays():
+def test_an_unused_import_of_a_model_is_kept():
     source = of_runtime("(float[2] x) => (float[2] y) { y = Relu(x) }")
     assert {o.domain for o in to_model(load_graph(source)).opset_import} == {"", "com.microsoft"}
     assert load_graph(source).hash == load_graph(model("(float[2] x) => (float[2] y) { y = Relu(x) }")).hash
@@ -83,7 +83,7 @@ def test_a_receipt_replays_whether_or_not_other_domains_are_allowed():
     assert replay(receipt, source).hash == result.hash
 
 
-def test_the_switch_leaves_out_what_introduces_another_domain(tmp_path):
+def test_the_standard_operators_switch_leaves_out_rules_that_introduce_another_domain(tmp_path):
     tasks = [
         EnvSpec("tiny_bert_base", cost="analytic", standard_operators_only=only).make_task() for only in (True, False)
     ]
@@ -99,7 +99,7 @@ def test_the_switch_leaves_out_what_introduces_another_domain(tmp_path):
 @pytest.mark.parametrize(
     "inputs, fires", [("q, q, q, , , m", True), ("q, q, q, b, , m", False), ("q, q, q, , p, m", False)]
 )
-def test_an_input_that_is_left_out_is_met_only_by_none(inputs, fires):
+def test_an_omitted_input_matches_only_none(inputs, fires):
     graph = load_graph(of_runtime(
         "(float[2,3,8] q, float[24] b, int32[2,3] p, float[1,1,3,3] m) => (float[2,3,8] y) "
         f"{{ y = com.microsoft.MultiHeadAttention <num_heads = 2, scale = 0.5> ({inputs}) }}"
@@ -115,7 +115,7 @@ def test_an_input_that_is_left_out_is_met_only_by_none(inputs, fires):
 # -- what onnx knows ------------------------------------------------------------------------------
 
 
-def test_the_schemas_are_those_of_onnxruntime():
+def test_the_schemas_equal_the_schemas_of_onnxruntime():
     from onnxruntime.capi._pybind_state import get_all_operator_schema
 
     theirs = {s.name: s for s in get_all_operator_schema() if s.domain == contrib.DOMAIN}
@@ -148,7 +148,7 @@ TYPES = {
 
 
 @pytest.mark.parametrize("name", TYPES)
-def test_types_are_what_onnxruntime_computes(name):
+def test_inferred_types_equal_the_types_that_onnxruntime_computes(name):
     inputs, call, shape = TYPES[name]
     source = of_runtime(f"{inputs} => (float{shape} y) {{ y = com.microsoft.{name.split()[0]} {call} }}")
     graph = load_graph(source)
@@ -168,7 +168,7 @@ MISFITS = {
 
 
 @pytest.mark.parametrize("name", MISFITS)
-def test_what_does_not_fit_is_refused_in_one_line(name):
+def test_inputs_that_do_not_fit_an_operator_are_refused_in_one_line(name):
     inputs, call = MISFITS[name]
     source = of_runtime(f"{inputs} => (float[N] y) {{ y = com.microsoft.{name.split()[0]} {call} }}")
     with pytest.raises(RLFlowError, match="shape inference fails") as caught:
@@ -176,7 +176,7 @@ def test_what_does_not_fit_is_refused_in_one_line(name):
     assert "\n" not in str(caught.value)
 
 
-def test_a_function_of_the_model_with_such_a_name_is_refused():
+def test_a_model_function_with_the_name_of_a_runtime_operator_is_refused():
     text = """<ir_version: 8, opset_import: ["": 17, "com.microsoft": 1]>
         g (float[3] x) => (float[3] y) { y = com.microsoft.QuickGelu(x) }
         <domain: "com.microsoft", opset_import: ["": 17]> QuickGelu (x) => (y) { y = Neg(x) }"""
@@ -184,7 +184,7 @@ def test_a_function_of_the_model_with_such_a_name_is_refused():
         load_graph(parser.parse_model(text))
 
 
-def test_what_is_not_inferred_is_carried_through():
+def test_an_operator_without_an_inferred_shape_is_carried_through():
     """The shape of attention is unknown if keys and values have an axis of heads; the operator is carried through."""
     source = of_runtime(
         "(float[2,3,8] q, float[2,2,5,4] k) => (float[2,3,8] y) "
@@ -197,7 +197,7 @@ def test_what_is_not_inferred_is_carried_through():
     np.testing.assert_array_equal(wanted, result)
 
 
-def test_shape_inference_goes_on_behind_such_operators():
+def test_shape_inference_continues_behind_runtime_operators():
     source = of_runtime(
         "(float[2,3] x, float[3,4] w) => (float[N,M] y) { a = com.microsoft.FusedMatMul(x, w) y = Relu(a) }"
     )
@@ -226,14 +226,14 @@ CALLS = {
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_kernels_are_known_by_type_and_attribute(name):
+def test_the_existence_of_a_kernel_depends_on_types_and_attributes(name):
     there, interface, call = CALLS[name]
     graph = load_graph(of_runtime(f"{interface} {{ y = {call} }}"))
     (node,) = graph.nodes.values()
     assert has_kernel(graph, node, graph.types.get, lambda tensor: graph.constants[tensor].load()) is there
 
 
-def test_without_a_kernel_a_rule_never_fires_and_says_why(monkeypatch):
+def test_a_rule_without_a_kernel_never_fires_and_says_why(monkeypatch):
     graph = load_graph(model(PRODUCT))
     monkeypatch.setattr("rlflow.graph.onnx_runtime.has_kernel", lambda *_: False)
     entry = explain_rules(graph, RULES, ["fused-matmul-second"])[0]
@@ -244,7 +244,7 @@ def test_without_a_kernel_a_rule_never_fires_and_says_why(monkeypatch):
 # -- costs and features ----------------------------------------------------------------------------
 
 
-def test_costs_count_what_the_operator_does(tmp_path):
+def test_costs_count_the_work_of_runtime_operators(tmp_path):
     fused = load_graph(of_runtime(f"{TYPES['MultiHeadAttention'][0]} => (float[2,3,6] y) "
                                   "{ y = com.microsoft.MultiHeadAttention <num_heads = 2> (a, c, b) }"))
     assert graph_cost(AnalyticCost(), fused).flops == 2 * (2 * 3 * 5 * 8) + 5 * (2 * 2 * 3 * 5) + 2 * (2 * 3 * 5 * 6)
@@ -254,7 +254,7 @@ def test_costs_count_what_the_operator_does(tmp_path):
     assert profiled.fallbacks == {}
 
 
-def test_features_distinguish_the_operators():
+def test_features_distinguish_the_runtime_operators():
     numbers = {OPS[contrib.DOMAIN, name] for name in contrib.OPERATORS} | {
         OPS["", "Attention"],
         OPS["", "RMSNormalization"],
@@ -262,7 +262,7 @@ def test_features_distinguish_the_operators():
     assert len(numbers) == len(contrib.OPERATORS) + 2 and max(OPS.values()) < OTHER_OP
 
 
-def test_sizes_of_different_names_are_no_fault_of_a_whole_model():
+def test_sizes_with_different_names_are_accepted_and_different_numbers_are_refused():
     """Sizes of different names do not contradict each other, but different numbers do.
 
     ONNX's inference makes up a name for each unnamed size, and a model may use two names for one size.

@@ -95,7 +95,7 @@ def test_a_missing_or_wrong_library_is_refused_before_anything_is_written(capsys
     assert sorted(tmp_path.iterdir()) == before
 
 
-def test_a_library_that_only_a_config_names_is_not_loaded(capsys, file, tmp_path):
+def test_a_library_named_only_in_a_config_is_not_loaded(capsys, file, tmp_path):
     config = tmp_path / "config.yaml"
     config.write_text(f"custom_ops: [{LIBRARY}]\n")
     before = sorted(tmp_path.iterdir())

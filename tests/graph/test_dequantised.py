@@ -62,7 +62,7 @@ def inputs(seed: int, scale: float = 3.0) -> dict[str, np.ndarray]:
     return {"x": scale * np.random.default_rng(seed).standard_normal((3, 8), np.float32)}
 
 
-def test_a_pair_becomes_its_range_and_a_stored_weight_is_scaled():
+def test_a_quantise_pair_becomes_a_clip_and_a_stored_weight_is_scaled():
     made, given = dequantised(QDQ, ""), inputs(1, 8.0)
     assert not is_quantised(made) and [node.op_type for node in made.graph.node if "clip" in node.name] == ["Clip"]
     wanted = np.clip(given["x"], -1.0, 11.75) @ real_weight()
@@ -71,14 +71,14 @@ def test_a_pair_becomes_its_range_and_a_stored_weight_is_scaled():
     assert [t for t in made.graph.initializer if t.name == "w"] == [t for t in QDQ.graph.initializer if t.name == "w"]
 
 
-def test_a_dynamic_product_reads_its_input():
+def test_a_dynamically_quantised_product_reads_its_float_input():
     made, given = dequantised(DYNAMIC, ""), inputs(2)
     assert not is_quantised(made) and "MatMul" in [node.op_type for node in made.graph.node]
     np.testing.assert_allclose(run(session(made, 1), given)[0], given["x"] @ real_weight(), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("model, step", [(QDQ, STEP), (DYNAMIC, None)], ids=["pairs", "dynamic"])
-def test_the_original_differs_by_half_a_step_of_each_activation(model, step):
+def test_the_quantised_original_differs_by_at_most_half_a_step_per_activation(model, step):
     made = dequantised(model, "")
     for seed in range(5):
         given = inputs(seed)
@@ -88,7 +88,7 @@ def test_the_original_differs_by_half_a_step_of_each_activation(model, step):
         assert (abs(theirs - ours) <= 1.001 * bound).all() and abs(theirs - ours).max() > 0
 
 
-def test_a_range_that_an_operator_already_has_needs_no_clip():
+def test_a_range_that_an_operator_already_guarantees_needs_no_clip():
     parts = stored() | {"s": np.array(np.float32(1 / 255)), "z": np.array(0, np.uint8)}
     model = layers("t = Sigmoid(x)", PAIR.format("t"), WEIGHT, "y = MatMul(td, v)", weights=parts)
     assert "Clip" not in [node.op_type for node in dequantised(model, "").graph.node]
@@ -97,7 +97,7 @@ def test_a_range_that_an_operator_already_has_needs_no_clip():
     assert "Clip" in [node.op_type for node in dequantised(model, "").graph.node]
 
 
-def test_a_convolution_of_integers_becomes_a_convolution():
+def test_an_integer_convolution_becomes_a_float_convolution():
     random = np.random.default_rng(0)
     w, scale = random.integers(-60, 60, (4, 2, 3, 3), np.int8), np.array(0.01, np.float32)
     model = parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
@@ -123,7 +123,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("why", OTHERS)
-def test_other_uses_of_integers_stay(why):
+def test_other_uses_of_integers_are_not_dequantised(why):
     model, keep = OTHERS[why]
     if why == "another scale":
         made = dequantised(model, "")
@@ -147,7 +147,7 @@ def test_a_rewritten_dequantised_model_is_validated_against_the_model_without_ro
     assert not validate(path, made).ok  # without the receipt the missing rounding is an error
 
 
-def test_the_user_decides_and_the_measurement_is_offered(tmp_path: Path):
+def test_a_model_is_dequantised_only_on_request_and_the_gain_is_offered(tmp_path: Path):
     path = tmp_path / "original.onnx"
     onnx.save(QDQ, path)
     widen = {
@@ -161,7 +161,7 @@ def test_the_user_decides_and_the_measurement_is_offered(tmp_path: Path):
     assert not RewritingSpec.settled(load_config(overrides=["eval.accept=dequantised"]), path).env.widen
 
 
-def test_external_weights_stay_where_they_are(tmp_path: Path):
+def test_a_model_with_external_weights_can_be_dequantised(tmp_path: Path):
     copy = onnx.ModelProto.FromString(QDQ.SerializeToString())  # a copy, because saving changes a model
     onnx.save_model(copy, tmp_path / "original.onnx", save_as_external_data=True, size_threshold=0)
     graph = load_graph(tmp_path / "original.onnx", widen=True)

@@ -71,7 +71,7 @@ def written(expression) -> str:
 
 
 @given(EXPRESSIONS, SEVERAL)
-def test_arithmetic_is_that_of_numbers_at_every_size(expression, several):
+def test_symbolic_arithmetic_equals_the_arithmetic_of_numbers_at_every_size(expression, several):
     dim = value(expression, SYMBOLS)
     for sizes in several:
         assert at(dim, sizes) == value(expression, sizes)
@@ -97,7 +97,7 @@ def test_a_quotient_of_sizes_is_exact_or_refused(left, right, several):
                 assert (at(quotient, sizes), at(rest, sizes)) == divmod(at(dividend, sizes), at(b, sizes))
 
 
-def test_a_number_is_divided_by_a_size_only_where_every_size_gives_the_same():
+def test_a_number_is_divided_by_a_size_only_if_every_size_gives_the_same_result():
     seq = SYMBOLS["seq"]
     assert 3 // (seq + 3) == 0
     assert 3 % (seq + 3) == 3
@@ -107,7 +107,7 @@ def test_a_number_is_divided_by_a_size_only_where_every_size_gives_the_same():
 
 
 @given(EXPRESSIONS)
-def test_a_size_that_is_a_number_is_an_int(expression):
+def test_a_constant_size_is_an_int(expression):
     dim = value(expression, SYMBOLS)
     assert type(dim) in (int, Dim)
     assert type(dim - dim) is int
@@ -128,7 +128,7 @@ def test_the_order_of_summands_and_factors_does_not_matter(several, chance):
 
 
 @given(POLYNOMIALS, POLYNOMIALS)
-def test_two_polynomials_are_one_object_where_their_values_agree(left, right):
+def test_two_polynomials_are_one_object_if_their_values_agree(left, right):
     """A polynomial of degree below 8 in each of three symbols is determined by its values on an 8 × 8 × 8 grid."""
     a, b = value(left, SYMBOLS), value(right, SYMBOLS)
     grid = [dict(zip(LEAST, (x, y, z), strict=True)) for x in range(1, 9) for y in range(1, 9) for z in range(8)]
@@ -153,13 +153,13 @@ def test_equal_sizes_are_the_same_object(one, other):
 
 
 @given(EXPRESSIONS)
-def test_a_size_that_was_pickled_is_the_same_object(expression):
+def test_a_pickled_size_is_the_same_object(expression):
     dim = value(expression, SYMBOLS)
     assert pickle.loads(pickle.dumps(dim)) is dim or type(dim) is int
     assert hash(pickle.loads(pickle.dumps(dim))) == hash(dim)
 
 
-def test_a_name_that_reads_like_a_size_is_not_that_size():
+def test_a_name_that_reads_like_an_expression_is_not_that_expression():
     """A file may use any text as the name of a size.
 
     When two atoms had the same text, division did not terminate.
@@ -179,7 +179,7 @@ NUMBERS = [operator.eq, operator.lt, operator.le, operator.gt, operator.ge, oper
 @given(EXPRESSIONS, EXPRESSIONS, SEVERAL)
 @example(("//", ("-", "seq", 1), 2), 0, [{"batch": 1, "seq": 1, "past": 0}])
 @example("past", 0, [{"batch": 1, "seq": 1, "past": 0}, {"batch": 1, "seq": 1, "past": 1}])
-def test_an_answer_holds_at_every_size(left, right, several):
+def test_the_answer_to_a_comparison_holds_at_every_size(left, right, several):
     a, b = value(left, SYMBOLS), value(right, SYMBOLS)
     for question, of_numbers in zip(QUESTIONS, NUMBERS, strict=True):
         try:
@@ -191,7 +191,7 @@ def test_an_answer_holds_at_every_size(left, right, several):
 
 
 @given(EXPRESSIONS, SEVERAL)
-def test_no_value_is_below_the_least(expression, several):
+def test_no_value_of_a_size_is_below_its_least_value(expression, several):
     dim = value(expression, SYMBOLS)
     lowest = least(dim)
     for sizes in several:
@@ -199,7 +199,7 @@ def test_no_value_is_below_the_least(expression, several):
 
 
 @given(EXPRESSIONS, SIZES)
-def test_an_absolute_value_is_that_of_the_number(expression, sizes):
+def test_the_absolute_value_of_a_size_equals_the_absolute_value_of_its_number(expression, sizes):
     dim = value(expression, SYMBOLS)
     try:
         assert at(abs(dim), sizes) == abs(at(dim, sizes))
@@ -209,7 +209,7 @@ def test_an_absolute_value_is_that_of_the_number(expression, sizes):
 
 @given(EXPRESSIONS, EXPRESSIONS, SIZES)
 @example("seq", 1, {"batch": 1, "seq": 7, "past": 0})
-def test_the_larger_and_the_smaller_size_are_those_of_the_numbers(left, right, sizes):
+def test_the_larger_and_the_smaller_of_two_sizes_agree_with_their_numbers(left, right, sizes):
     a, b = value(left, SYMBOLS), value(right, SYMBOLS)
     numbers = at(a, sizes), at(b, sizes)
     try:
@@ -230,7 +230,7 @@ WORDS = {"==": equal, ">=": operator.ge, "<=": operator.le, ">": operator.gt, "<
     ("(seq+3)//4*4 >= seq", True), ("(seq+3)//4*4 > seq", None), ("(seq+2)//4*4 >= seq", None),
     ("past*past < 0", False), ("(past-seq)//2*past > 0", None), ("((seq-1)//2+1)//2 == (seq+1)//4", True),
 ])  # fmt: skip
-def test_questions_that_models_ask(text, answer):
+def test_a_comparison_of_sizes_is_true_false_or_undecided(text, answer):
     left, word, right = text.split()
     a, b = (parse(side, SYMBOLS.get) for side in (left, right))
     if answer is None:
@@ -240,7 +240,7 @@ def test_questions_that_models_ask(text, answer):
         assert WORDS[word](a, b) is answer
 
 
-def test_a_size_is_not_taken_for_a_number():
+def test_a_symbolic_size_cannot_be_used_as_a_number():
     for use in (int, float, range, lambda dim: [0] * dim, lambda dim: np.zeros(dim)):
         with pytest.raises((Undecided, TypeError)):
             use(SYMBOLS["seq"])
@@ -250,18 +250,18 @@ def test_a_size_is_not_taken_for_a_number():
 
 
 @given(EXPRESSIONS)
-def test_what_a_size_says_is_what_it_is(expression):
+def test_the_text_of_a_size_parses_to_the_same_size(expression):
     dim = value(expression, SYMBOLS)
     assert parse(str(dim), SYMBOLS.get) == dim
 
 
 @given(EXPRESSIONS.filter(lambda expression: "%" not in written(expression)), SIZES)
-def test_an_expression_is_read(expression, sizes):
+def test_a_written_expression_parses_to_its_value(expression, sizes):
     assert at(parse(written(expression), SYMBOLS.get), sizes) == value(expression, sizes)
 
 
 @given(st.text(max_size=30) | st.text("abseq+-*/()[]'\"\\ 0123456789.,=:\n", max_size=30))
-def test_text_that_is_no_expression_is_refused(text):
+def test_parsing_any_text_gives_none_a_number_or_a_size(text):
     """A name of a dimension may be any text; parsing returns None, a number or a Dim."""
     result = parse(text, SYMBOLS.get)
     assert result is None or type(result) in (int, Dim)
@@ -302,7 +302,7 @@ def test_hostile_text_is_refused_quickly(text):
         assert least(result) <= at(result, {"seq": 5})
 
 
-def test_what_a_stranger_lets_grow_is_refused():
+def test_sizes_that_grow_without_limit_are_refused_quickly():
     """Huge sizes are refused quickly: forty nodes that square their input, or halve its square, are a small model."""
     for grow in (lambda x: x * x, lambda x: x * x // 2, lambda x: 7 * x, lambda x: x // 2 + 1, lambda x: x * (x + 1)):
         started = time.process_time()

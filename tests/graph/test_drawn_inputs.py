@@ -131,7 +131,7 @@ def test_the_model_runs_on_drawn_inputs(manner):
             assert len(results) == len(model.graph.output) > 0, name
 
 
-def test_all_rows_of_a_table_are_drawn_also_through_arithmetic():
+def test_all_rows_of_a_table_are_drawn_even_through_arithmetic():
     for name, least in {
         "an index minus a constant": 1000, "an index plus one": -1, "a constant minus an index": 0, "a multiple": 500,
         "floats cast to an index": 1000,
@@ -141,7 +141,7 @@ def test_all_rows_of_a_table_are_drawn_also_through_arithmetic():
         assert set(random_inputs(small(nodes, inputs), 0)["ids"].tolist()) == set(range(least, least + count)), name
 
 
-def test_values_that_the_graph_determines_are_those_values():
+def test_drawn_inputs_satisfy_the_constraints_of_the_graph():
     def drawn(name):
         return random_inputs(small(*CASES[name]), 0)
 

@@ -25,7 +25,7 @@ def saved(path, **arrays):
     return path
 
 
-def test_sizes_of_symbols_are_those_of_the_arrays(tmp_path):
+def test_the_sizes_of_symbols_come_from_the_given_arrays(tmp_path):
     (one,) = read_inputs(CACHE, [saved(tmp_path / "a.npz", **GOOD)])
     assert one.name == "a.npz" and one.sizes == {"B": 1, "S": 3, "P": 4}
     feeds = Feeds.of(CACHE, [tmp_path / "a.npz"])
@@ -47,7 +47,7 @@ def test_sizes_of_symbols_are_those_of_the_arrays(tmp_path):
         ({"ids": np.array([["a"]])}, "is <U1, the model takes int64"),
     ],
 )  # fmt: skip
-def test_what_does_not_fit_is_refused_in_one_line(wrong, says, tmp_path):
+def test_inputs_that_do_not_fit_are_refused_in_one_line(wrong, says, tmp_path):
     arrays = {name: array for name, array in (GOOD | wrong).items() if array is not None}
     with pytest.raises(RLFlowError, match=says) as refused:
         read_inputs(CACHE, [saved(tmp_path / "a.npz", **arrays)])
@@ -74,7 +74,7 @@ def test_unsafe_and_damaged_files_are_refused(tmp_path, monkeypatch):
         read_inputs(CACHE, [saved(tmp_path / "a.npz", **GOOD)])
 
 
-def test_folders_hold_npz_files_or_protobufs_of_onnx(tmp_path):
+def test_input_folders_hold_npz_files_or_onnx_protobufs(tmp_path):
     for number in range(2):
         folder = tmp_path / "sets" / f"test_data_set_{number}"
         folder.mkdir(parents=True)
@@ -88,7 +88,7 @@ def test_folders_hold_npz_files_or_protobufs_of_onnx(tmp_path):
     assert [one.arrays["ids"].max() for one in sets] == [0, 0, 0, 1, 1]
 
 
-def test_sequences_and_texts_can_be_given(tmp_path):
+def test_sequences_and_strings_can_be_given_as_inputs(tmp_path):
     element = helper.make_tensor_type_proto(TensorProto.FLOAT, [2])
     inputs = [
         helper.make_value_info("xs", helper.make_sequence_type_proto(element)),
@@ -104,7 +104,7 @@ def test_sequences_and_texts_can_be_given(tmp_path):
     assert [array[0] for array in one.arrays["xs"]] == list(range(11)) and one.arrays["t"].tolist() == ["b", "c"]
 
 
-def test_given_sets_come_first_and_suffice_where_drawn_ones_do_not_run(tmp_path):
+def test_given_inputs_come_first_and_suffice_if_drawn_inputs_do_not_run(tmp_path):
     path = saved(tmp_path / "a.npz", **EIGHT)
     with pytest.raises(RLFlowError, match="'a', 'b' on which the model runs.*Reshape.*--inputs DATA.npz"):
         tried_feeds(factors())
@@ -119,7 +119,7 @@ def test_given_sets_come_first_and_suffice_where_drawn_ones_do_not_run(tmp_path)
     assert points["first"] is given and points["second"]["ids"].shape == (1, 300)
 
 
-def test_a_default_of_the_model_cannot_be_given(tmp_path):
+def test_an_input_with_a_default_cannot_be_given(tmp_path):
     made = onnx.ModelProto()
     made.CopyFrom(model("g (float[2] x) => (float[2] y) <float[2] c = {1, 2}> { y = Add(x, c) }"))
     made.graph.input.append(helper.make_tensor_value_info("c", TensorProto.FLOAT, [2]))

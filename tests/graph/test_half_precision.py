@@ -43,7 +43,7 @@ def parsed(name: str) -> onnx.ModelProto:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_widened_model_keeps_its_interface_and_is_as_near_to_the_twin(name):
+def test_a_widened_model_keeps_its_interface_and_is_at_least_as_accurate(name):
     model = parsed(name)
     wide = widened(model, "")
     onnx.checker.check_model(wide, full_check=True)
@@ -71,7 +71,7 @@ def test_large_weights_stay_in_half_precision_and_small_ones_do_not():
 
 
 @pytest.mark.parametrize("name", ["tiny_resnet18", *slow("tiny_bert_base")])
-def test_rewritten_widened_models_are_nearer_to_the_twin_and_replayed(name):
+def test_rewritten_widened_models_are_at_least_as_accurate_and_can_be_replayed(name):
     model = halved(name)
     task = rlflow.load_task(model, cost="analytic", widen=True)
     result = greedy(task.initial, 20, 20.0)
@@ -107,7 +107,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("why", REFUSED)
-def test_what_depends_on_the_precision_is_not_widened(why):
+def test_a_model_that_depends_on_its_precision_is_not_widened(why):
     text, keep = REFUSED[why]
     with pytest.raises(RLFlowError, match=why):
         widened(parser.parse_model(f"{HEADER} g {text}"), "", keep)
@@ -118,5 +118,5 @@ def test_exact_and_widen_exclude_each_other():
         rlflow.load_task(halved("tiny_bert_base"), cost="analytic", widen=True, exact=True)
 
 
-def test_a_twin_has_no_half_precision():
+def test_the_float32_twin_has_no_half_precision():
     assert all(is_half(parsed(name)) and not is_half(twin(parsed(name), "")) for name in MODELS if "mixed" not in name)

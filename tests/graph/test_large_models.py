@@ -40,7 +40,7 @@ def rewritten() -> tuple[Graph, list]:
     return result.state.graph, result.actions
 
 
-def test_the_bytes_are_the_same_every_time_and_under_every_name(rewritten, tmp_path, limit):
+def test_the_written_bytes_are_the_same_every_time_and_under_every_file_name(rewritten, tmp_path, limit):
     graph, _ = rewritten
     for name in ("a/m", "b/m", "a/other"):
         save_graph(graph, tmp_path / f"{name}.onnx")
@@ -55,7 +55,7 @@ def test_the_bytes_are_the_same_every_time_and_under_every_name(rewritten, tmp_p
     assert load_graph(tmp_path / "a/m.onnx").hash == load_graph(to_model(graph)).hash
 
 
-def test_every_weight_lies_where_a_processor_likes_it(rewritten, tmp_path, limit):
+def test_every_external_weight_is_aligned_to_64_bytes(rewritten, tmp_path, limit):
     save_graph(rewritten[0], tmp_path / "m.onnx")
     outside = [t for t in onnx.load(tmp_path / "m.onnx", load_external_data=False).graph.initializer if t.external_data]
     positions = [{entry.key: entry.value for entry in tensor.external_data} for tensor in outside]
@@ -63,7 +63,7 @@ def test_every_weight_lies_where_a_processor_likes_it(rewritten, tmp_path, limit
     assert {position["location"] for position in positions} == {"m.onnx.data"}
 
 
-def test_the_hash_is_that_of_the_files(rewritten, tmp_path, monkeypatch):
+def test_the_model_hash_equals_the_hash_of_the_written_files(rewritten, tmp_path, monkeypatch):
     graph, _ = rewritten
     save_graph(graph, tmp_path / "small.onnx")
     assert model_hash(graph) == file_hash(tmp_path / "small.onnx")
@@ -90,7 +90,7 @@ def test_a_receipt_replays_to_the_same_bytes(rewritten, tmp_path, limit):
         replay(receipt, original)
 
 
-def test_one_weight_is_in_memory_at_a_time(tmp_path, limit):
+def test_writing_keeps_only_one_large_weight_in_memory_at_a_time(tmp_path, limit):
     graph, loaded, most = tiny_task("tiny_resnet18").graph, [], 0
 
     def watched(constant: Constant) -> Constant:
@@ -172,7 +172,7 @@ def with_weights_outside(
     return folder / f"{name}.onnx"
 
 
-def test_a_shape_outside_the_file_is_known(tmp_path):
+def test_a_shape_stored_as_external_data_is_known(tmp_path):
     graph = load_graph(with_weights_outside(tmp_path, 1.0))
     assert graph.types[graph.outputs[0]].shape == (2, 1500)
 
@@ -199,7 +199,7 @@ def test_an_original_is_copied_byte_for_byte_but_never_over_another_models_weigh
     assert not (tmp_path / "out" / "other.onnx").exists()
 
 
-def test_where_weights_are_replaced_no_model_lies_that_would_read_them_wrongly(tmp_path, rewritten, limit, monkeypatch):
+def test_a_kill_while_weights_are_replaced_leaves_no_model_with_wrong_weights(tmp_path, rewritten, limit, monkeypatch):
     """A kill between the new weights and the new model leaves no model that reads wrong weights.
 
     This holds for copied models and for newly written ones.
@@ -223,7 +223,7 @@ def test_where_weights_are_replaced_no_model_lies_that_would_read_them_wrongly(t
     assert not copied.exists() and not written.exists()
 
 
-def test_a_copy_that_is_refused_leaves_an_earlier_one_as_it_was(tmp_path):
+def test_a_refused_copy_leaves_an_earlier_copy_unchanged(tmp_path):
     old, new = (with_weights_outside(tmp_path / f"{value}", value, "m", "m.onnx.data") for value in (1.0, 2.0))
     model = onnx.load(new, load_external_data=False)
     model.graph.initializer[1].external_data[0].value = "z.bin"  # written after the weights
@@ -237,7 +237,7 @@ def test_a_copy_that_is_refused_leaves_an_earlier_one_as_it_was(tmp_path):
     assert [path.read_bytes() for path in model_files(tmp_path / "out" / "m.onnx")] == before
 
 
-def test_a_run_notices_that_weights_outside_the_file_have_changed(tmp_path):
+def test_a_run_notices_changed_external_weights(tmp_path):
     source = with_weights_outside(tmp_path / "m", 1.0, smallest=1024)
     for _ in range(2):
         RunFolder.open(tmp_path / "run", str(source), overrides=["cost.name=analytic"])

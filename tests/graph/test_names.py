@@ -65,7 +65,7 @@ def test_a_combined_name_states_the_common_folder_once_and_is_short():
     assert made == ["n (fused 2)", "n (fused 3)", "m 2", "m 2 2", "k"]
 
 
-def test_new_nodes_and_tensors_are_named_after_what_they_replace_and_names_are_unique():
+def test_new_nodes_and_tensors_get_unique_names_after_the_nodes_that_they_replace():
     for name in ("tiny_resnet18", "tiny_bert_base", "tiny_inception_v3"):
         state = greedy(tiny_task(name).initial, max_steps=200).state
         model = to_model(state.graph)
@@ -83,7 +83,7 @@ def test_new_nodes_and_tensors_are_named_after_what_they_replace_and_names_are_u
     assert [node.name for node in to_model(graph).graph.node] == ["", "p+q+y (fused)"]
 
 
-def test_what_is_untouched_keeps_names_declarations_documentation_and_metadata():
+def test_untouched_parts_keep_names_declarations_documentation_and_metadata():
     before = layers()
     _, _, graph = rewritten(before)
     after = to_model(graph)
@@ -111,7 +111,7 @@ def test_a_declaration_that_contradicts_the_inferred_size_is_left_out():
     assert {value.name for value in to_model(graph).graph.value_info} == set("pquv")
 
 
-def test_a_kept_tensor_stays_with_its_name_and_value_and_a_kept_node_as_it_is():
+def test_a_kept_tensor_keeps_its_name_and_value_and_a_kept_node_stays_unchanged():
     before = layers()
     free = to_model(rewritten(before)[2])
     assert not {"u", "p"} & {name for node in free.graph.node for name in node.output}
@@ -137,7 +137,7 @@ def test_a_kept_tensor_stays_with_its_name_and_value_and_a_kept_node_as_it_is():
         rewritten(before, keep=("/block/rely",))
 
 
-def test_of_two_equal_neighbourhoods_only_the_kept_one_stays():
+def test_only_the_kept_one_of_two_equal_neighbourhoods_stays():
     text = """<ir_version: 8, opset_import: ["" : 17]> g (float[2,3] a, float[2,3] b) => (float[2,3] y, float[2,3] z) {
         [first] p = Transpose <perm = [1, 0]> (a) [second] q = Transpose <perm = [1, 0]> (p) y = Tanh (q)
         [third] r = Transpose <perm = [1, 0]> (b) [fourth] s = Transpose <perm = [1, 0]> (r) z = Tanh (s) }"""
@@ -147,7 +147,7 @@ def test_of_two_equal_neighbourhoods_only_the_kept_one_stays():
         assert " ".join(node.name for node in after.graph.node if node.op_type == "Transpose") == left
 
 
-def test_a_receipt_states_what_was_kept_and_a_replay_gives_the_same_bytes(tmp_path):
+def test_a_receipt_states_the_kept_names_and_a_replay_gives_the_same_bytes(tmp_path):
     for keep in ((), ("p",), ("/block/one", "t")):
         task, actions, graph = rewritten(layers(), keep=keep)
         steps = (*task.preparation, *actions)

@@ -147,7 +147,7 @@ def test_a_round_trip_keeps_everything(name, tmp_path):
     assert list(after.graph.output) == list(before.graph.output)
 
 
-def test_nothing_else_about_a_model_is_lost():
+def test_the_documentation_and_the_metadata_of_a_model_are_kept():
     before = model("g (float[2] x) => (float[2] y) { y = Relu(x) }")
     before.producer_name, before.doc_string, before.graph.doc_string, before.model_version = "us", "what", "for", 7
     before.graph.node[0].name = "clamp"
@@ -219,14 +219,14 @@ def test_a_scalar_constant_stays_a_scalar(kind):
 # -- rewrites around what is carried through ---------------------------------------------------------
 
 
-def test_a_rule_may_remove_what_a_subgraph_reads():
+def test_a_rule_may_remove_a_tensor_that_a_subgraph_reads():
     before = model(f"g (float[3] x, bool c) => (float[3] y) <float[3] w = {{1, 2, 3}}> {IF}")
     after = to_model(rewritten(load_graph(before), "identity"))
     for branch in (True, False):
         assert_equal(before, after, in_onnxruntime, {"c": np.array(branch)})
 
 
-def test_two_subgraphs_may_read_what_a_rule_removes():
+def test_a_rule_may_remove_a_tensor_that_two_subgraphs_read():
     branches = """then_branch = t () => (float[3] u{0}) {{ u{0} = Neg(a) }},
                   else_branch = e () => (float[3] v{0}) {{ v{0} = Abs(a) }}"""
     before = model(f"""g (float[3] x, bool c) => (float[3] y, float[3] a) {{
@@ -235,14 +235,14 @@ def test_two_subgraphs_may_read_what_a_rule_removes():
     assert_equal(before, to_model(rewritten(load_graph(before), "identity")), in_onnxruntime)
 
 
-def test_a_rule_may_replace_what_a_loop_reads():
+def test_a_rule_may_replace_a_tensor_that_a_loop_reads():
     before = model(f"g {LOOP}")
     after = to_model(rewritten(load_graph(before), "relu-relu"))
     assert sum(node.op_type == "Relu" for node in after.graph.node) == 1
     assert_equal(before, after, in_onnxruntime, {"n": np.array(3)})
 
 
-def test_new_names_keep_clear_of_names_inside_subgraphs():
+def test_new_names_avoid_names_inside_subgraphs():
     before = model("""g (float[1,3] x, bool c) => (float[1,3] y) <float[3,3] w = {1,2,3,4,5,6,7,8,9}, float k = {2}> {
         m = MatMul(x, w) a = Mul(m, k)
         y = If (c) <then_branch = t () => (float[1,3] rlflow_0) { rlflow_0 = Neg(a) },
@@ -250,7 +250,7 @@ def test_new_names_keep_clear_of_names_inside_subgraphs():
     assert_equal(before, to_model(rewritten(load_graph(before), "mul-into-weight")), in_onnxruntime)
 
 
-def test_outputs_keep_their_names_whatever_is_removed():
+def test_outputs_keep_their_names_when_nodes_are_removed():
     before = model("""g (float[2] x) => (float[2] y, float[2] z, float[2] a) <float o = {1}> {
         y = Identity(x) a = Relu(x) b = Identity(a) z = Mul(b, o) }""")
     graph = load_graph(before)
@@ -270,7 +270,7 @@ def test_equal_graphs_give_equal_bytes():
 # -- opsets ----------------------------------------------------------------------------------------
 
 
-def test_old_forms_come_back():
+def test_operators_of_old_opsets_keep_their_old_form():
     before = model(SQUEEZE_9, opset=9)
     after = to_model(load_graph(before))
     assert {node.op_type: {a.name for a in node.attribute} for node in after.graph.node} == {
@@ -357,7 +357,7 @@ def test_a_dimension_that_a_rule_relied_on_is_bound():
     onnx.checker.check_model(after, full_check=True)
 
 
-def test_a_dimension_without_a_name_is_bound_too():
+def test_an_unnamed_dimension_can_be_bound():
     before = model("g (float[?,2] x) => (float[A,B] y) <int64[2] s = {3, 2}> { a = Reshape(x, s) y = Neg(a) }")
     after = to_model(rewritten(load_graph(before, {"x": (3, 2)}), "reshape-nothing"))
     assert symbols(after.graph.input[0]) == [3, 2]
@@ -497,7 +497,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("name", REFUSED)
 @pytest.mark.parametrize("as_file", [True, False])
-def test_what_the_checker_refuses_is_refused(name, as_file, tmp_path):
+def test_a_model_that_the_checker_refuses_is_refused(name, as_file, tmp_path):
     bad = model(REFUSED[name])
     (tmp_path / "m.onnx").write_bytes(bad.SerializeToString())
     with pytest.raises(RLFlowError, match="the ONNX checker refuses"):

@@ -94,7 +94,7 @@ def cases() -> dict[str, Case]:
 
 
 @pytest.mark.parametrize("name", [*NAMES[::6], *slow(*(name for k, name in enumerate(NAMES) if k % 6))])
-def test_it_survives_the_round_trip_and_rewrites(name):
+def test_every_case_of_the_onnx_test_suite_survives_the_round_trip_and_rewrites(name):
     case = cases()[name]
     case = stamped_older(case) or case
     wanted = "equal in type and shape" if case.random else "equal"
@@ -136,7 +136,7 @@ def test_the_comparison_sees_every_difference(expected, result, tolerance):
 
 
 @pytest.mark.parametrize("change", ["attribute", "input", "name"])
-def test_a_node_that_is_not_the_originals_is_seen(change):
+def test_a_node_that_differs_from_the_original_is_noticed(change):
     before = model("g (float[2,2] x) => (float[2,2] y) { y = Gemm <alpha = 0.5, transA = 1> (x, x) }")
     after = model("g (float[2,2] x) => (float[2,2] y) { y = Gemm <transA = 1, alpha = 0.5> (x, x) }")
     carried_through(before, after)

@@ -15,7 +15,7 @@ from rlflow.graph.opsets import COUNTS_PARTS, MOVED
 
 
 @pytest.mark.parametrize("op", MOVED)
-def test_attributes_became_inputs_where_the_table_says(op):
+def test_attributes_became_inputs_at_the_opsets_in_the_table(op):
     moved = MOVED[op]
     before, after = defs.get_schema(op, moved.version - 1, ""), defs.get_schema(op, moved.version, "")
     assert after.since_version == moved.version
@@ -25,7 +25,7 @@ def test_attributes_became_inputs_where_the_table_says(op):
 
 
 @pytest.mark.parametrize("opset", [MOVED["Split"].version, COUNTS_PARTS])
-def test_a_split_of_equal_parts_says_their_sizes_inside_and_is_written_as_it_was(opset):
+def test_an_equal_split_gets_explicit_sizes_and_is_written_unchanged(opset):
     counted = "<axis = 1, num_outputs = 2>" if opset >= COUNTS_PARTS else "<axis = 1>"
     text = f'<ir_version: 8, opset_import: ["": {opset}]> g (float[2, 6] x) => (float[2, 3] y, float[2, 3] z)'
     model = onnx.parser.parse_model(f"{text} {{ y, z = Split {counted} (x) }}")
@@ -35,7 +35,7 @@ def test_a_split_of_equal_parts_says_their_sizes_inside_and_is_written_as_it_was
     assert list(to_model(graph).graph.node) == list(model.graph.node)
 
 
-def test_a_split_of_parts_that_are_not_equal_says_how_many_there_are():
+def test_an_unequal_split_gets_no_explicit_sizes():
     text = '<ir_version: 8, opset_import: ["": 18]> g (float[5] x) => (float[3] y, float[2] z)'
     (node,) = load_graph(onnx.parser.parse_model(f"{text} {{ y, z = Split <num_outputs = 2> (x) }}")).nodes.values()
     assert len(node.inputs) == 1

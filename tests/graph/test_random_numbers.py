@@ -48,7 +48,7 @@ def drawn(model: onnx.ModelProto) -> list[tuple]:
     return sorted((node.op_type, tuple(node.output), str(sorted(map(str, node.attribute)))) for node in made)
 
 
-def test_draws_are_found_by_operator_also_in_bodies_and_functions():
+def test_random_draws_are_found_by_operator_also_in_bodies_and_functions():
     def check(name: str) -> None:
         draws = Draws(random_draws.CASES[name].make())
         assert (draws.counts, draws.outputs) == (Counter(FOUND[name][0]), FOUND[name][1])
@@ -59,7 +59,7 @@ def test_draws_are_found_by_operator_also_in_bodies_and_functions():
     assert Draws(model(called_twice, functions=[noise_function()])).counts == {"RandomNormalLike": 2}
 
 
-def test_a_dropout_draws_in_training_mode_with_a_ratio_above_0():
+def test_a_dropout_draws_only_in_training_mode_with_a_positive_ratio():
     def check(name: str) -> None:
         made = training_mode.CASES[name].make()
         assert bool(Draws(made).counts) == TRAINING[name] == bool(load_graph(made).draws)
@@ -67,7 +67,7 @@ def test_a_dropout_draws_in_training_mode_with_a_ratio_above_0():
     check_each(check, list(TRAINING))
 
 
-def test_every_rewrite_keeps_every_draw():
+def test_every_rewrite_keeps_every_random_draw():
     def check(name: str) -> None:
         made = random_draws.CASES[name].make()
         task = Task(load_graph(made), RULES, AnalyticCost())
@@ -89,20 +89,20 @@ def test_every_rewrite_keeps_every_draw():
     check_each(check, [name for name, case in random_draws.CASES.items() if not case.status])
 
 
-def test_a_draw_that_nothing_reads_any_more_stays():
+def test_an_unread_random_draw_is_kept():
     graph = load_graph(random_draws.CASES["an-unread-draw"].make())
     best = greedy(Task(graph, RULES, AnalyticCost()).initial, max_steps=20).state.graph
     unread = [node for node in best.nodes.values() if node.draw and not best.is_used(node.outputs[0])]
     assert len(unread) == 1 and "Concat" not in {node.op for node in best.nodes.values()}
 
 
-def test_no_pattern_matches_a_draw():
+def test_no_pattern_matches_a_random_draw():
     rules = RuleSet(tuple(parse("quiet: a draw is its operand\n  RandomNormalLike(x) => x\n", "fusion")))
     graph = load_graph(random_draws.CASES["a"].make())
     assert explain(graph, rules, "quiet")[0] == []
 
 
-def test_equal_draws_stay_apart_in_an_egraph_and_in_its_cheapest_graph():
+def test_equal_random_draws_stay_apart_in_an_egraph_and_in_its_cheapest_graph():
     for nodes in (two("RandomNormalLike", ["q"]), two("RandomUniform", [], shape=[4, 32], seed=7.0)):
         graph = load_graph(model(nodes))
         egraph = EGraph(graph)
@@ -114,14 +114,14 @@ def test_equal_draws_stay_apart_in_an_egraph_and_in_its_cheapest_graph():
     assert len(best.draws) == 1
 
 
-def test_a_draw_is_no_constant_and_is_not_folded():
+def test_a_random_draw_is_not_constant_and_not_folded():
     noise = [N("RandomUniform", [], ["e"], shape=[4, 32], seed=7.0), N("Add", ["e", "nil"], ["f"])]
     graph = load_graph(model([*noise, N("Add", ["q", "f"], ["y"])]))
     assert not any(node.constant for node in graph.nodes.values())
     assert [node.op_type for node in to_model(graph).graph.node].count("RandomUniform") == 1
 
 
-def test_bodies_that_draw_are_draws():
+def test_an_operator_whose_body_draws_counts_as_a_draw():
     for nodes in (body_of_if(), body_of_loop()):
         graph = load_graph(model(nodes, weights=random_draws.YES))
         assert nodes[0].op_type in {graph.nodes[node_id].op for node_id in graph.draws} & {"If", "Loop"}

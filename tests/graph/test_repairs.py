@@ -50,7 +50,7 @@ def test_a_model_that_onnx_runtime_runs_is_read_and_computes_the_same():
     check_each(check, [*REPAIRED, *ACCEPTED])
 
 
-def test_the_last_of_two_opsets_counts_as_in_onnx_runtime():
+def test_the_last_of_two_opset_imports_counts_as_in_onnx_runtime():
     model = symbols.chain((4, 16), (4, 1), [helper.make_node("ReduceSum", ["x"], ["x0"], axes=[1])])
     model.graph.node[1].input[0] = "x"
     model.graph.node.append(helper.make_node("Identity", ["x0"], ["sum"]))
@@ -75,17 +75,17 @@ def test_a_negative_size_is_an_unknown_size_as_in_onnx_runtime():
     np.testing.assert_array_equal(*in_onnxruntime(model), *in_onnxruntime(after))
 
 
-def test_an_output_that_is_named_twice_stays_so():
+def test_an_output_named_twice_stays_named_twice():
     model = odd_outputs.model([odd_outputs.Z, odd_outputs.R, odd_outputs.Z])
     assert [value.name for value in to_model(load_graph(model)).graph.output] == ["z", "r1", "z"]
 
 
-def test_declared_types_that_are_out_of_date_do_not_count():
+def test_outdated_declared_types_are_ignored():
     graph = load_graph(symbols.changed(symbols.stale, x=(4, 16), y=(9, 9, 9)))
     assert {graph.types[tensor].shape for node in graph.nodes.values() for tensor in node.outputs} == {(4, 16)}
 
 
-def test_what_cannot_be_repaired_safely_is_refused():
+def test_a_model_that_cannot_be_repaired_safely_is_refused():
     cyclic = symbols.chain(between=[helper.make_node("Identity", ["p"], ["x1"])])
     with pytest.raises(RLFlowError, match="topologically sorted"):
         load_graph(cyclic)

@@ -64,7 +64,7 @@ GROUP = at_night(40, 15)  # models in one parametrised test
 
 
 @pytest.mark.parametrize("first", range(0, at_night(120, GROUP), GROUP))
-def test_types_of_random_models_hold_at_every_size(first):
+def test_inferred_types_of_random_models_hold_at_every_size(first):
     compared = Counter()
     for seed in range(first, first + GROUP):
         model, sizes = random_open_model(seed)
@@ -312,14 +312,14 @@ def written(shape: tuple, body: str) -> onnx.ModelProto:
 NOT_WRITTEN = {"Upsample", "FusedConv", "BitShift"}
 
 
-def test_every_operator_that_is_reckoned_with_is_tried():
+def test_every_operator_with_symbolic_inference_is_tested():
     reckoned = symbolic._SHAPES.keys() | contents._COMPUTE.keys()
     tried = {node.op_type for case in EACH.values() for node in written(*case).graph.node}
     assert reckoned - tried == NOT_WRITTEN
 
 
 @each_of(EACH)
-def test_an_operator_has_its_shape_and_content_at_every_size(what):
+def test_inferred_shapes_and_contents_of_operators_hold_at_every_size(what):
     model = written(*EACH[what])
     graph = load_graph(model)
     assert not graph.lost
@@ -335,11 +335,11 @@ def content_of(body: str, name: str) -> tuple | None:
     return graph.types[tensor].content
 
 
-def test_nothing_is_said_of_the_elements_of_what_has_no_known_shape():
+def test_the_element_count_of_an_unknown_shape_is_unknown():
     assert content_of("a = NonZero (x)\n y = Size (a)", "y") is None
 
 
-def test_nothing_is_said_of_a_number_that_its_data_type_does_not_hold():
+def test_a_number_that_overflows_its_data_type_is_unknown():
     assert content_of(
         SHAPE + """k = Constant <value_ints = [1, 1, 4611686018427387904]> ()
         a = Mul (s, k)
@@ -351,7 +351,7 @@ def test_nothing_is_said_of_a_number_that_its_data_type_does_not_hold():
 
 
 @pytest.mark.parametrize("opset", [9, 10, 13])
-def test_nothing_is_said_of_a_cut_whose_size_is_no_polynomial(opset):
+def test_a_slice_whose_size_is_no_polynomial_has_no_known_shape(opset):
     """The result's size is no polynomial, so its shape is unknown; ONNX below opset 11 infers an unchanged size."""
     bounds = "<starts: ints = [4], ends: ints = [9], axes: ints = [0]> (x)" if opset < 10 else "(x, s, e, a)"
     text = f"""<ir_version: 8, opset_import: ["" : {opset}]> g (float[seq, 2] x) => (float[n, 2] y)

@@ -34,11 +34,11 @@ def interface(model):
     return load_graph(model).interface
 
 
-def test_what_nobody_names_has_a_default(interface):
+def test_unnamed_sizes_have_defaults(interface):
     assert typical_sizes(interface) == (DEFAULTS,)
 
 
-def test_a_batch_is_found_by_its_name_on_any_axis_and_otherwise_on_the_first():
+def test_the_batch_axis_is_found_by_its_name_and_is_otherwise_the_first():
     for axes, expected in {
         "steps,batch,8": (128, 1), "batch,steps,8": (1, 128), "rows,cols": (1, 128), "T,Batch_Size,4": (128, 1),
         "seq,bs": (128, 1), "batch": (1,), "2*batch,seq": (1, 128), "c,batch,h,w": (128, 1, 224, 224),
@@ -52,7 +52,7 @@ def test_a_batch_is_found_by_its_name_on_any_axis_and_otherwise_on_the_first():
         assert tuple(sizes[name] for name in names) == expected, axes
 
 
-def test_images_are_large_only_where_both_sides_are_open(interface):
+def test_a_cache_may_grow_along_its_first_axis(interface):
     """A tensor of four axes counts as an image only if both of its last axes are open.
 
     The third axis of `keys` is a length. A cache may also grow along its first axis.
@@ -99,13 +99,13 @@ def test_several_sizes_are_combined_with_all_others(interface):
         ({"seq": 10**20}, "--shape gives 'seq' a size that is too large for a tensor: 1" + 20 * "0"),
     ],
 )
-def test_what_does_not_fit_is_refused_in_one_line(interface, shapes, message):
+def test_sizes_that_do_not_fit_are_refused_in_one_line(interface, shapes, message):
     with pytest.raises(RLFlowError, match=message) as caught:
         typical_sizes(interface, shapes)
     assert "\n" not in str(caught.value)
 
 
-def test_sizes_that_nobody_named_are_said_once(interface, capsys, monkeypatch):
+def test_default_sizes_are_reported_once(interface, capsys, monkeypatch):
     monkeypatch.setattr(messages, "_shown_lines", set())
     named = dict(DEFAULTS)
     del named["past"], named["seq"]
@@ -117,7 +117,7 @@ def test_sizes_that_nobody_named_are_said_once(interface, capsys, monkeypatch):
     assert capsys.readouterr().err == ""
 
 
-def test_of_many_sizes_that_nobody_named_few_are_said(capsys):
+def test_only_a_few_of_many_default_sizes_are_reported(capsys):
     inputs = ", ".join(f"float[size{k}] x{k}" for k in range(500))
     text = f'<ir_version: 8, opset_import: ["" : 17]> g ({inputs}) => (float[k] y) {{ y = Neg (x0) }}'
     typical_sizes(load_graph(onnx.parser.parse_model(text)).interface)
@@ -125,7 +125,7 @@ def test_of_many_sizes_that_nobody_named_few_are_said(capsys):
     assert said.count(" = 1") == 12 and "and 488 others; set others with --shape" in said
 
 
-def test_inputs_are_drawn_at_sizes(model, interface):
+def test_inputs_are_drawn_at_the_given_sizes(model, interface):
     """Sizes that are sums are computed, and ONNX Runtime accepts the inputs."""
     sizes = DEFAULTS | {"seq": 3, "past": 5, "batch": 2, "height": 8, "width": 8, "heads": 1, "length": 1}
     shapes = input_shapes(interface, sizes)
@@ -137,7 +137,7 @@ def test_inputs_are_drawn_at_sizes(model, interface):
     assert run(session(model, 1), inputs)[0].shape == (2, 8, 4)
 
 
-def test_fixed_sizes_are_bound_and_others_stay_open(model):
+def test_fixed_sizes_are_bound_and_others_stay_symbolic(model):
     graph, (sizes,) = load_at(model, {"seq": 16, "image": (1, 3, 32, 32)}, fix=True)
     assert graph.interface.symbols.keys() == {"batch", "past", "n", "heads", "length"} == sizes.keys()
     shapes = input_shapes(graph.interface, sizes | {"past": 1})
@@ -153,12 +153,12 @@ def test_fixed_sizes_are_bound_and_others_stay_open(model):
         ({"other": 1}, "'other', which is neither"),
     ],
 )
-def test_one_size_of_each_is_fixed(model, shapes, message):
+def test_only_one_named_size_of_each_symbol_can_be_fixed(model, shapes, message):
     with pytest.raises(RLFlowError, match=message):
         load_at(model, shapes, fix=True)
 
 
-def test_a_task_is_open_or_fixed(model):
+def test_a_task_has_symbolic_or_fixed_sizes(model):
     shapes = (("seq", (16, 32)), ("past", 1))
     task = EnvSpec("", shapes, cost="analytic").open(model)
     assert [each["seq"] for each in task.sizes] == [16, 32] and "seq" in task.graph.interface.symbols
@@ -172,7 +172,7 @@ def test_sizes_at_which_a_tensor_is_too_large_are_refused_before_anything_is_don
 
 
 @pytest.mark.parametrize("number, message", [("9" * 30, None), ("-3", "negative size")])
-def test_a_name_that_is_a_number_is_a_size_if_it_can_be_one(number, message):
+def test_a_symbol_named_like_a_number_is_accepted_unless_the_number_is_negative(number, message):
     body = "g (float[named] x) => (float[k] y) { y = Neg (x) }"
     named = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]>\n{body}')
     named.graph.input[0].type.tensor_type.shape.dim[0].dim_param = number
@@ -187,7 +187,7 @@ def test_a_model_without_symbols_has_one_empty_combination():
     assert EnvSpec("tiny_resnet18", cost="analytic").make_task().sizes == ({},)
 
 
-def test_a_size_without_a_name_is_no_other_size():
+def test_an_unnamed_size_differs_from_a_symbol_with_its_generated_name():
     body = "g (float[?] x, float[x_0] z) => (float[k] y) { y = Concat <axis = 0> (x, z) }"
     text = f'<ir_version: 8, opset_import: ["" : 17]>\n{body}'
     graph = load_graph(onnx.parser.parse_model(text))
@@ -195,14 +195,14 @@ def test_a_size_without_a_name_is_no_other_size():
     assert load_graph(onnx.parser.parse_model(text), {"x": (3,), "z": (5,)}).types[graph.outputs[0]].shape == (8,)
 
 
-def test_a_size_that_begins_at_nothing_has_a_default(model):
+def test_a_symbol_in_a_quotient_that_may_be_zero_has_a_default(model):
     third = onnx.ModelProto()
     third.CopyFrom(model)
     third.graph.input[2].type.tensor_type.shape.dim[1].dim_param = "seq//3"
     assert typical_sizes(load_graph(third).interface)[0]["seq"] == 128
 
 
-def test_a_number_of_elements_beyond_all_bounds_is_a_lost_shape():
+def test_a_size_that_grows_out_of_bounds_is_a_lost_shape():
     inputs = ", ".join(f"float[a{k}, b{k}] x{k}" for k in range(9))
     flat = "".join(f"f{k} = Flatten <axis = 0> (x{k})\n" for k in range(9))
     names = ", ".join(f"f{k}" for k in range(9))

@@ -14,14 +14,14 @@ ALL = 10**6
 
 
 @pytest.mark.parametrize("seed", range(at_night(25, 10)))
-def test_what_is_not_cut_is_the_best_of_all_orders(seed):
+def test_an_uncut_beam_finds_the_best_of_all_orders(seed):
     problem = small(seed)
     result, best = walk(problem, ALL), problem.peaks(all_orders(problem)).min()
     assert result.exact and result.peak == best == problem.peak(result.order)
 
 
 @pytest.mark.parametrize("seed", range(at_night(25, 10)))
-def test_a_limit_below_the_best_is_refuted_and_the_best_is_found_from_a_floor(seed):
+def test_an_uncut_beam_refutes_a_limit_below_the_best_and_finds_the_best_from_a_floor(seed):
     problem = small(seed)
     best = int(problem.peaks(all_orders(problem)).min())
     refuted = walk(problem, ALL, limit=best - 1, floor=best - 1)
@@ -30,7 +30,7 @@ def test_a_limit_below_the_best_is_refuted_and_the_best_is_found_from_a_floor(se
     assert problem.peak(result.order) == best
 
 
-def test_wider_beams_are_not_exact_when_something_was_cut_and_say_so():
+def test_a_beam_that_drops_states_is_not_called_exact():
     problem = layered(40, 0)
     exact = walk(problem, ALL)
     assert exact.exact and exact.peak == problem.peak(exact.order)
@@ -46,7 +46,7 @@ def test_equal_walks_give_equal_orders():
     assert np.array_equal(walk(problem, 50).order, walk(problem, 50).order)
 
 
-def test_sizes_that_leave_no_room_for_ties_are_compared_by_their_peaks():
+def test_sizes_too_large_for_tie_breaking_are_compared_by_their_peaks():
     problem = small(2)
     huge = type(problem)(**{**vars_of(problem), "size": problem.size << 40, "work": problem.work << 40})
     assert walk(huge, ALL).peak == walk(problem, ALL).peak << 40
@@ -56,5 +56,5 @@ def vars_of(problem) -> dict:
     return {name: getattr(problem, name) for name in problem.__dataclass_fields__}
 
 
-def test_a_deadline_that_has_passed_proves_nothing():
+def test_a_walk_after_its_deadline_proves_nothing():
     assert walk(layered(50, 0), 10, deadline=time.monotonic() - 1)[::2] == (None, False)

@@ -64,13 +64,13 @@ def summed() -> onnx.ModelProto:
     return model
 
 
-def test_a_convolution_adds_to_what_another_one_wrote():
+def test_a_convolution_adds_into_the_result_of_another_convolution():
     small = CHANNELS * 4  # bytes of the pooled result
     assert graph_cost(MemoryCost(), load_graph(summed())).runtime_ps // FRACTIONS == ONE + small
 
 
 @pytest.mark.parametrize("part", ["work", "edges", "size", "maker", "kept", "reads", "inplace"])
-def test_what_a_segment_is_remembered_by_says_all_of_it(part):
+def test_the_cache_key_of_a_segment_depends_on_every_part(part):
     problem = problem_of(load_graph(NETWORKS["unet"](width=8)))[0]
     changed = getattr(problem, part).copy()
     changed.flat[0] = not changed.flat[0] if part == "kept" else changed.flat[0] + 1
@@ -89,7 +89,7 @@ RUN = [irregular(), residual(), load("tiny_inception_v3"), load("tiny_shufflenet
 
 
 @pytest.mark.parametrize("model", RUN)
-def test_the_cost_is_the_peak_of_what_onnx_runtime_runs_in_the_best_order(tmp_path, model):
+def test_the_cost_is_the_smallest_peak_of_the_kernels_that_onnx_runtime_runs(tmp_path, model):
     """The cost equals the smallest peak of the file that an optimising session saves, where each kernel is one node."""
     save_model(model, tmp_path / "model.onnx")
     save_optimised(tmp_path / "model.onnx", tmp_path / "run.onnx", random_inputs(tmp_path / "model.onnx", 0))
@@ -99,13 +99,13 @@ def test_the_cost_is_the_peak_of_what_onnx_runtime_runs_in_the_best_order(tmp_pa
     assert optimum(problem_of_kernels(graph, kernels_of(graph)), 10).peak == cost.whole(graph) // FRACTIONS
 
 
-def test_a_graph_costs_the_best_order_and_not_the_usual_one():
+def test_the_memory_cost_of_a_graph_is_its_peak_in_the_best_order():
     usual, best = peaks()
     assert graph_cost(MemoryCost(), load_graph(irregular())).runtime_ps // FRACTIONS == best < usual
 
 
 @pytest.mark.parametrize("model", [chain(), *slow(NETWORKS["unetpp"](width=8), load("tiny_inception_v3"))])
-def test_what_is_remembered_of_segments_changes_nothing(model):
+def test_cached_segments_do_not_change_the_cost(model):
     task, rng = task_of(model), np.random.default_rng(0)
     state = task.initial
     for _ in range(12):
@@ -118,7 +118,7 @@ def test_what_is_remembered_of_segments_changes_nothing(model):
         assert peak(state) >= optimum(problem_of_kernels(state.graph, kernels_of(state.graph)), 1).bound
 
 
-def test_the_fraction_of_a_byte_says_how_often_the_peak_is_near():
+def test_the_fraction_of_a_byte_counts_how_often_the_peak_is_nearly_reached():
     """In a chain of nodes at most two results exist at a time; a longer chain is near this peak more often."""
     costs = [graph_cost(MemoryCost(), load_graph(in_a_row(n))).runtime_ps for n in (3, 4)]
     assert [cost // FRACTIONS for cost in costs] == [2 * 32, 2 * 32]
@@ -132,7 +132,7 @@ def in_a_row(n: int) -> onnx.ModelProto:
     )
 
 
-def test_a_convolution_of_what_is_joined_adds_parts_up_as_they_come():
+def test_a_convolution_of_a_concatenation_becomes_a_running_sum():
     """At first six images and their concatenation exist, 12 images; later the sum, one image and the next image, 3."""
     task = task_of(chain())
     result = run_search("beam", task.initial, Limits(interactions=100), **SEARCH)
@@ -140,7 +140,7 @@ def test_a_convolution_of_what_is_joined_adds_parts_up_as_they_come():
     assert {task.rules[rule].family for rule, _ in result.actions} == {"memory"}
 
 
-def test_what_is_wide_between_two_convolutions_is_made_in_halves():
+def test_a_wide_layer_between_two_convolutions_is_computed_in_halves():
     """The search needs five rewrites in a row whose first four gain nothing; equal losses must not crowd them out."""
     task = task_of(load("tiny_mobilenet_v2"))
     result = run_search("beam", task.initial, Limits(interactions=250), **SEARCH)
@@ -149,7 +149,7 @@ def test_what_is_wide_between_two_convolutions_is_made_in_halves():
     assert applied >= {"conv-in-halves", "batchnorm-of-two", "clip-of-two", "depthwise-of-two"}
 
 
-def test_chains_begin_where_most_is_in_use():
+def test_the_strain_of_a_node_is_the_largest_memory_use_around_the_node():
     """The strain of a node is the largest memory use at a time when a tensor exists that the node makes or reads."""
     graph = load_graph(chain())
     strain = MemoryCost().strain(graph)
@@ -169,7 +169,7 @@ class _Sum:
         return MemoryCost().node_cost(graph, node)
 
 
-def test_a_cost_of_bytes_is_told_in_megabytes():
+def test_a_cost_in_bytes_is_reported_in_megabytes():
     task = task_of(chain())
     assert (task.unit, peak(task.initial) / 1e6) == ("MB", pytest.approx(task.initial.objective / task.per_unit))
     assert unit_of(_Sum()) == ("ms", 1e9)
@@ -177,7 +177,7 @@ def test_a_cost_of_bytes_is_told_in_megabytes():
     assert relative(task.initial, after, task.initial) == pytest.approx(75, abs=0.01)
 
 
-def test_symbols_have_their_sizes():
+def test_the_memory_cost_of_a_symbolic_graph_uses_its_sizes():
     model = chain()
     for value in (model.graph.input[0], model.graph.output[0]):
         value.type.tensor_type.shape.dim[0].dim_param = "batch"
@@ -186,7 +186,7 @@ def test_symbols_have_their_sizes():
     assert one.initial.strain.keys() == two.initial.strain.keys()
 
 
-def test_who_does_not_name_the_family_does_not_get_it():
+def test_the_memory_family_is_loaded_only_by_name():
     assert not [rule for rule in load_rules() if rule.family == "memory"]
     with pytest.raises(RLFlowError, match="no rule"):
         load_rules().index("conv-of-several")

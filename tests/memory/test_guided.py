@@ -13,7 +13,7 @@ ALL = 10**6
 
 
 @pytest.mark.parametrize("seed", range(15))
-def test_what_is_not_cut_is_the_best_of_all_orders(seed):
+def test_an_uncut_guided_search_finds_the_best_of_all_orders(seed):
     problem = small(seed)
     priorities, best = np.random.default_rng(seed).normal(0, 5, problem.n), problem.peaks(all_orders(problem)).min()
     assert best * MIN_GAIN < 1  # peaks are integers, so none lies within MIN_GAIN of the best peak
@@ -22,7 +22,7 @@ def test_what_is_not_cut_is_the_best_of_all_orders(seed):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_the_most_probable_way_alone_is_the_greedy_order(seed):
+def test_a_guided_search_of_width_one_gives_the_greedy_order(seed):
     problem = layered(60, seed)
     priorities = np.random.default_rng(seed).normal(0, 5, problem.n)
     assert np.array_equal(probable(problem, priorities, 1), by_priority(problem, priorities[None])[0])
@@ -33,7 +33,7 @@ def good_order(problem) -> np.ndarray:
     return orders[problem.peaks(orders).argmin()]
 
 
-def test_who_knows_a_good_order_is_followed():
+def test_a_guided_search_follows_good_priorities():
     """The search follows priorities that decrease along a good order."""
     problem = layered(80, 0)
     good, priorities = good_order(problem), np.empty(problem.n)
@@ -45,7 +45,7 @@ def test_who_knows_a_good_order_is_followed():
 
 
 @pytest.mark.parametrize("width", [20, *slow(1)])
-def test_what_is_lowered_needs_no_more_than_before(width):
+def test_a_lowered_order_never_needs_more_memory(width):
     problem, gained = layered(80, 0), []
     for order in random_orders(problem, 5, 1):
         result = lowered(problem, np.zeros(problem.n), width, order)

@@ -47,7 +47,7 @@ def opened(tmp_path):
     return open_model
 
 
-def test_the_order_as_it_is_is_not_the_best_and_the_best_is_proved(opened):
+def test_the_usual_order_is_not_the_best_and_the_best_is_proved(opened):
     model = opened(irregular())
     ordered = best_order(model, 30)
     graph = load_graph(model.source)
@@ -56,7 +56,7 @@ def test_the_order_as_it_is_is_not_the_best_and_the_best_is_proved(opened):
     assert ordered.bound == peaks()[1]
 
 
-def test_what_is_written_gives_the_same_bits_and_runs_and_allocates_as_simulated(opened):
+def test_the_written_model_gives_the_same_bits_and_allocates_as_simulated(opened):
     model = opened(irregular())
     executed = write_in_order(model, best_order(model, 30).best, 1)
     inputs = random_inputs(model.source, 7)
@@ -70,13 +70,13 @@ def test_what_is_written_gives_the_same_bits_and_runs_and_allocates_as_simulated
     assert names(graph, nodes) == executed
 
 
-def test_a_model_in_the_best_order_has_nothing_to_gain(opened):
+def test_a_model_already_in_the_best_order_has_nothing_to_gain(opened):
     model = opened(load("tiny_mobilenet_v2"))
     ordered = best_order(model, 30)
     assert ordered.best is ordered.usual and ordered.bound == model.peak(ordered.usual)
 
 
-def test_convolutions_add_to_what_is_there_and_sizes_are_those_of_a_run(opened):
+def test_the_simulated_memory_of_blocked_convolutions_equals_the_observed_memory(opened):
     model = opened(residual())
     assert is_blocked(model.path) and model.unknown == 0
     executed = write_in_order(model, best_order(model, 30).best, 1)
@@ -84,7 +84,7 @@ def test_convolutions_add_to_what_is_there_and_sizes_are_those_of_a_run(opened):
     assert block == observe(model.path, "priority").block == 2 * 16 * 8 * 8 * 4
 
 
-def test_the_same_order_gives_the_same_file_whatever_onnx_runtime_calls_its_nodes(opened):
+def test_an_order_gives_the_same_file_whatever_names_onnx_runtime_gives_the_nodes(opened):
     models = [opened(load("tiny_mobilenet_v2")) for _ in range(4)]
     for model in models:
         reorder(model.path, models[0].usual[0])
@@ -93,7 +93,7 @@ def test_the_same_order_gives_the_same_file_whatever_onnx_runtime_calls_its_node
 
 @pytest.mark.parametrize("shapes, fix, sizes", [({}, False, {"batch": 1}), ({"batch": 3}, False, {"batch": 3}),
                                                 ({"batch": 3}, True, {})])  # fmt: skip
-def test_symbolic_sizes_are_counted_at_the_typical_ones_or_frozen(opened, shapes, fix, sizes):
+def test_symbolic_sizes_are_counted_at_the_typical_sizes_or_frozen(opened, shapes, fix, sizes):
     fixed = opened(load("tiny_resnet18"))
     of_one = fixed.peak(fixed.usual[0])
     model = opened(with_open_batch(load("tiny_resnet18")), shapes, fix)
@@ -109,7 +109,7 @@ def test_several_sizes_are_refused(opened):
         opened(with_open_batch(load("tiny_resnet18")), {"batch": (1, 3)})
 
 
-def test_weights_may_lie_outside(tmp_path):
+def test_a_model_with_external_weights_can_be_reordered(tmp_path):
     source, out, folder = tmp_path / "source.onnx", tmp_path / "out" / "smaller.onnx", tmp_path / "folder"
     onnx.save(residual(), source, save_as_external_data=True, location="weights", size_threshold=0)
     folder.mkdir()
@@ -120,7 +120,7 @@ def test_weights_may_lie_outside(tmp_path):
     assert same_bits([(source, Setup()), (out, AS_WRITTEN)], [random_inputs(source, 5)], 1)
 
 
-def test_what_is_no_tensor_counts_as_nothing_and_what_runs_nothing_is_refused(opened):
+def test_values_that_are_no_tensors_count_as_zero_and_a_model_that_runs_nothing_is_refused(opened):
     head = '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => '
     body = "(seq(float[2]) y) { a = Exp(x) s = SequenceConstruct(a, x) y = SequenceInsert(s, x) }"
     model = opened(onnx.parser.parse_model(head + body))
@@ -129,7 +129,7 @@ def test_what_is_no_tensor_counts_as_nothing_and_what_runs_nothing_is_refused(op
         opened(onnx.parser.parse_model(head + "(float[2] y) <float[2] k = {1, 2}> { y = Neg(k) }"))
 
 
-def test_nodes_get_names_of_their_own():
+def test_nodes_get_unique_names():
     model = irregular()
     model.graph.node[0].name = model.graph.node[1].name = "same"
     model.graph.node[2].name = "own"
@@ -138,7 +138,7 @@ def test_nodes_get_names_of_their_own():
     assert len(set(given)) == len(given) and all(given) and given[2] == "own"
 
 
-def test_what_has_no_name_stands_where_the_file_has_it_if_all_else_does():
+def test_unnamed_nodes_keep_the_file_order_if_all_named_nodes_do():
     nodes = irregular().graph.node
     for node in nodes:
         node.name = node.output[0]
@@ -152,7 +152,7 @@ def test_what_has_no_name_stands_where_the_file_has_it_if_all_else_does():
         order_shown(nodes, made[::-1])
 
 
-def test_of_the_orders_that_sessions_run_the_worst_counts(opened):
+def test_the_worst_of_the_orders_that_sessions_run_counts(opened):
     model = opened(irregular())
     best = best_order(model, 30).best
     model.usual = [best, model.usual[0]]
@@ -162,7 +162,7 @@ def test_of_the_orders_that_sessions_run_the_worst_counts(opened):
 # -- refusals --------------------------------------------------------------------------------------
 
 
-def test_other_bits_are_refused(opened):
+def test_a_written_model_with_other_output_bits_is_refused(opened):
     model = opened(irregular())
     wrong = onnx.load(model.path)
     next(node for node in wrong.graph.node if node.op_type == "Sin").op_type = "Tan"
@@ -171,14 +171,14 @@ def test_other_bits_are_refused(opened):
         write_in_order(model, model.usual[0], 1)
 
 
-def test_another_order_than_was_simulated_is_refused(opened, monkeypatch):
+def test_a_session_order_other_than_the_simulated_order_is_refused(opened, monkeypatch):
     model = opened(irregular())
     monkeypatch.setattr("rlflow.memory.pipeline.priority_order", default_order)
     with pytest.raises(RLFlowError, match="in the simulated order"):
         write_in_order(model, best_order(model, 30).best, 1)
 
 
-def test_bits_are_compared_and_not_values(tmp_path):
+def test_outputs_are_compared_by_bits_and_not_by_values(tmp_path):
     for name, constant in {"plus": "0.0", "minus": "-0.0"}.items():
         text = f'<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] y) <float z = {{{constant}}}>'
         onnx.save(onnx.parser.parse_model(text + " { y = Mul(x, z) }"), tmp_path / f"{name}.onnx")
@@ -192,7 +192,7 @@ def test_bits_are_compared_and_not_values(tmp_path):
     (lambda order: [*order[:-1], "no such node"], "other nodes"),
     (lambda order: order[::-1], "before a node that it depends on"),
 ])  # fmt: skip
-def test_what_is_no_order_of_these_nodes_is_refused(opened, change, reason):
+def test_an_invalid_order_is_refused(opened, change, reason):
     model = opened(irregular())
     with pytest.raises(RLFlowError, match=reason):
         model.peak(change(model.usual[0]))
@@ -207,7 +207,7 @@ def receipt_of(model: Optimised) -> dict:
     return json.loads(json.dumps(make_order_receipt(model, model, ordered, executed, AS_WRITTEN, {}, False)))
 
 
-def test_a_receipt_makes_the_same_file_again(opened):
+def test_a_receipt_reproduces_the_same_file(opened):
     model, again = opened(irregular()), opened(irregular())
     receipt = receipt_of(model)
     assert (receipt["bytes"]["usual_peak"], receipt["bytes"]["peak"]) == peaks() and named_sizes(receipt) == ({}, False)
@@ -236,7 +236,7 @@ def test_a_damaged_receipt_is_refused(opened, damage, reason):
 
 
 @pytest.mark.parametrize("receipt", [[], {}, {"task": "ordering", "format": 9}, {"task": "ordering", "format": 1}])
-def test_what_is_no_receipt_is_refused(receipt):
+def test_a_malformed_receipt_is_refused(receipt):
     with pytest.raises(RLFlowError, match="not a receipt"):
         named_sizes(receipt)
 
@@ -245,7 +245,7 @@ def test_what_is_no_receipt_is_refused(receipt):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the system does not say")
-def test_runs_add_what_is_predicted_where_sessions_keep_nothing(tmp_path):
+def test_runs_add_the_predicted_memory_if_sessions_keep_nothing(tmp_path):
     onnx.save(irregular(8192), tmp_path / "model.onnx")
     bare = Setup(pattern=False, arena=False, reuse=False)
     added = added_by_runs(tmp_path / "model.onnx", random_inputs(tmp_path / "model.onnx", 0), 1, bare)
@@ -261,14 +261,14 @@ def test_runs_add_what_is_predicted_where_sessions_keep_nothing(tmp_path):
     ((1e5, 5e4, 1e4), (None, 0.99, 0.99), 0),  # a saving of a few bytes
     ((None, None, None), (None, 0.99, 0.99), 0),
 ])  # fmt: skip
-def test_of_the_setups_the_least_is_chosen_that_is_not_slow(sizes, lows, chosen):
+def test_the_setup_with_the_least_memory_is_chosen_unless_its_runs_are_slow(sizes, lows, chosen):
     rows = []
     for size, low in zip(sizes, lows, strict=True):
         rows.append(Row(str(len(rows)), None, size, {"interval": [low, low + 0.1]} if low else None))
     assert choose_setup(rows, 0.05) is rows[chosen]
 
 
-def test_the_snippet_loads_the_file_as_the_setup_does(tmp_path):
+def test_the_snippet_opens_the_file_with_the_options_of_the_setup(tmp_path):
     path, setup = tmp_path / "it's.onnx", Setup(as_written=True, arena=False)
     onnx.save(irregular(), path)
     names_of: dict = {}

@@ -15,7 +15,7 @@ from tests.suite import at_night, check_each
 
 
 @pytest.mark.parametrize("narrow", [1, 100])  # a first beam that is bad, or good
-def test_the_optimum_is_that_of_all_orders(narrow, monkeypatch):
+def test_the_optimum_is_the_best_of_all_orders(narrow, monkeypatch):
     monkeypatch.setattr(module, "NARROW", narrow)
 
     def check(seed):
@@ -51,7 +51,7 @@ def chained(*parts: Problem) -> Problem:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_segments_are_what_every_order_consists_of(seed):
+def test_every_order_consists_of_the_segments_one_after_the_other(seed):
     problem = chained(small(seed, 5), small(seed + 50, 5), small(seed + 99, 5))
     parts = segments(problem)
     assert len(parts) >= 3
@@ -69,20 +69,20 @@ def test_segments_are_what_every_order_consists_of(seed):
     assert result.peak <= problem.peaks(random_orders(problem, 3000, 1)).min()
 
 
-def test_without_time_there_is_an_order_and_a_bound():
+def test_a_search_for_the_optimum_without_time_returns_an_order_and_a_bound():
     problem = layered(100, 0)
     result = optimum(problem, 0)
     assert result.bound < result.peak == problem.peak(result.order) and not result.proved
     assert result.peak <= problem.peak(depth_first(problem))
 
 
-def test_a_layered_graph_of_a_hundred_nodes_is_proved():
+def test_the_optimum_of_a_layered_graph_of_a_hundred_nodes_is_proved():
     problem = layered(100, 1)
     result = optimum(problem, 60)
     assert result.proved and problem.peak(result.order) == result.peak
 
 
-def test_a_model_is_proved_and_the_default_order_is_no_better():
+def test_the_optimum_of_a_model_is_proved_and_no_worse_than_the_default_order():
     graph = load_graph(load("tiny_inception_v3"))
     problem, ids = problem_of(graph)
     result = optimum(problem, 60)

@@ -10,21 +10,21 @@ from tests.memory.small import all_orders, counted, random_orders, small
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_peaks_are_what_is_counted_by_hand(seed):
+def test_peaks_equal_the_count_by_hand(seed):
     problem = small(seed)
     orders = all_orders(problem)
     drawn = orders[np.random.default_rng(seed).permutation(len(orders))[:40]]
     assert problem.peaks(drawn).tolist() == [counted(problem, order) for order in drawn]
 
 
-def test_the_papers_equations():
+def test_the_memory_use_follows_the_equations_of_the_paper():
     """Equations 2, 3 and 15 of the paper hold on a graph of four nodes."""
     problem = Problem.of_nodes([3, 5, 2, 1], [0, 0, 0, 4], [(0, 1), (0, 2), (1, 3), (2, 3)])
     assert problem.usage(np.array([[0, 1, 2, 3]])).tolist() == [[3, 8, 10, 12]]
     assert problem.peak([0, 1, 2, 3]) == 12
 
 
-def test_batches_of_any_size_give_the_same(monkeypatch):
+def test_peaks_do_not_depend_on_the_batch_size(monkeypatch):
     problem = small(3)
     orders = all_orders(problem)
     whole = problem.peaks(orders)
@@ -34,14 +34,14 @@ def test_batches_of_any_size_give_the_same(monkeypatch):
 
 
 @pytest.mark.parametrize("order", [[0, 0, 1, 2], [3, 1, 2, 0], [0, 1, 2]])
-def test_what_is_no_order_is_refused(order):
+def test_an_invalid_order_is_refused(order):
     problem = Problem.of_nodes([1] * 4, [0] * 4, [(0, 1), (2, 3)])
     with pytest.raises(RLFlowError, match="not a valid order"):
         problem.peak(order)
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_orders_that_need_no_search_are_valid(seed):
+def test_orders_made_without_a_search_are_valid(seed):
     problem = small(seed, 9)
     priorities = np.random.default_rng(seed).random((20, 9))
     for order in [depth_first(problem), breadth_first(problem), *random_orders(problem, 20, seed)]:
@@ -54,13 +54,13 @@ def test_orders_that_need_no_search_are_valid(seed):
             assert all(set(problem.before[n]) & set(order[position:]) for n in later)
 
 
-def test_depth_first_goes_on_and_breadth_first_waits():
+def test_the_depth_first_order_follows_a_branch_and_the_breadth_first_order_waits():
     problem = Problem.of_nodes([1] * 6, [0] * 6, [(0, 1), (0, 2), (1, 3), (2, 4), (3, 5), (4, 5)])
     assert depth_first(problem).tolist() == [0, 1, 3, 2, 4, 5]
     assert breadth_first(problem).tolist() == [0, 1, 2, 3, 4, 5]
 
 
-def test_random_orders_are_each_as_likely_at_every_step():
+def test_random_orders_choose_every_ready_node_with_equal_probability():
     problem = Problem.of_nodes([1] * 3, [0] * 3, [(0, 1)])
     orders = random_orders(problem, 4000, 0)
     for order, likely in {(0, 1, 2): 0.25, (0, 2, 1): 0.25, (2, 0, 1): 0.5}.items():

@@ -17,7 +17,7 @@ ORDERS = {"default": default_order, "priority": priority_order}
 @pytest.mark.parametrize("name, mode", [
     ("tiny_bert_base", "priority"), *slow(("tiny_inception_v3", "default"), ("tiny_mobilenet_v2", "default")),
 ])  # fmt: skip
-def test_a_session_runs_and_allocates_as_it_is_simulated(name, mode, tmp_path):
+def test_a_session_runs_and_allocates_as_simulated(name, mode, tmp_path):
     model = load(name)
     onnx.save(model, tmp_path / "model.onnx")
     graph, seen = load_graph(model), observe(tmp_path / "model.onnx", mode)
@@ -57,21 +57,21 @@ KB = 64 * 4 * 4  # bytes of one tensor
     (["a = Exp(x)", "b = Identity(a)", "y = Add(a, b)"], 1, 2),  # b is a view of a
     (["a = Exp(x)", "y = Relu(a)"], 1, 2),  # an output is not written over another buffer
 ])  # fmt: skip
-def test_what_shares_a_buffer(nodes, blocks, peak):
+def test_the_plan_and_the_peak_account_for_shared_buffers(nodes, blocks, peak):
     graph = load_graph(model_of(*nodes))
     assert plan(graph, sorted(graph.nodes))[0] == blocks * KB
     problem, ids = problem_of(graph)
     assert problem.peak(np.arange(len(ids))) == peak * KB
 
 
-def test_the_order_of_the_file_breaks_ties_the_last_first():
+def test_the_default_order_breaks_ties_by_the_file_with_the_last_node_first():
     graph = load_graph(model_of("a = Exp(x)", "b = Abs(x)", "c = Neg(a)", "y = Add(b, c)"))
     ops = [graph.nodes[node].op for node in default_order(graph)]
     assert ops == ["Exp", "Neg", "Abs", "Add"]
     assert [graph.nodes[node].op for node in priority_order(graph)] == ["Exp", "Abs", "Neg", "Add"]
 
 
-def test_shapes_come_first_by_priority():
+def test_the_priority_order_runs_shape_nodes_first():
     shape = helper.make_node("Shape", ["a"], ["s"])
     model = model_of("a = Exp(x)", "b = Abs(x)", "c = Neg(b)", "y = Add(a, c)")
     model.graph.node.append(shape)
@@ -81,7 +81,7 @@ def test_shapes_come_first_by_priority():
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_no_two_buffers_are_at_one_place_at_a_time(seed):
+def test_no_two_live_buffers_overlap(seed):
     rng = np.random.default_rng(seed)
     firsts = np.sort(rng.integers(0, 40, 60))
     buffers = [Lifetime(int(first), int(first + rng.integers(0, 9)), int(rng.integers(0, 20))) for first in firsts]
@@ -97,6 +97,6 @@ def assert_apart(buffers, offsets):
             assert not together or at + one.size <= there or there + other.size <= at
 
 
-def test_the_narrowest_gap_is_taken_and_the_end_of_the_block_is_one():
+def test_best_fit_takes_the_narrowest_gap_or_the_end_of_the_block():
     gone, stays = Lifetime(0, 0, 30), Lifetime(0, 9, 10)
     assert best_fit([gone, stays, Lifetime(0, 0, 20), Lifetime(1, 9, 15)])[0] == [0, 30, 40, 40]

@@ -104,7 +104,7 @@ def dying(monkeypatch, error: type[BaseException], interactions: int):
 # -- what was found --------------------------------------------------------------------------------
 
 
-def test_what_is_offered_is_on_disk_at_once_and_nothing_takes_the_place_of_something_better(task, descent, tmp_path):
+def test_an_offered_candidate_is_on_disk_at_once_and_never_replaces_a_better_one(task, descent, tmp_path):
     result = BestSoFar(task, tmp_path / BEST_SO_FAR_FILE)
     assert result.candidates() == [] and str(result) == "no gain so far"
     for steps, kept in ((3, 3), (1, 3), (5, 5)):
@@ -178,7 +178,9 @@ def test_every_search_leaves_its_best_and_why_it_stopped(task, whole, descent):
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("interactions", [150, *slow(1, 60, 400)])
-def test_killed_in_a_search_its_best_is_there_and_the_end_is_the_same(task, whole, tmp_path, monkeypatch, interactions):
+def test_a_killed_search_leaves_its_best_on_disk_and_resumes_to_the_same_result(
+    task, whole, tmp_path, monkeypatch, interactions
+):
     monkeypatch.setattr(anytime, "LOOK_EVERY", 0.0)
     monkeypatch.setattr(anytime, "SPARE", 0.0)
     saw, seen = Search.saw, []
@@ -200,7 +202,7 @@ def test_killed_in_a_search_its_best_is_there_and_the_end_is_the_same(task, whol
     assert timeless(again.records) == timeless(whole)
 
 
-def test_interrupted_it_keeps_the_best_says_so_and_goes_on(task, whole, tmp_path, monkeypatch):
+def test_an_interrupted_search_records_its_best_and_resumes_to_the_same_result(task, whole, tmp_path, monkeypatch):
     result = BestSoFar(task, tmp_path / BEST_SO_FAR_FILE)
     with dying(monkeypatch, KeyboardInterrupt, 130), pytest.raises(Stop):
         search_all(result, SEARCH, 600.0, 0)
@@ -213,7 +215,7 @@ def test_interrupted_it_keeps_the_best_says_so_and_goes_on(task, whole, tmp_path
     assert timeless(json.loads((tmp_path / BEST_SO_FAR_FILE).read_text())) == timeless(whole)
 
 
-def test_what_has_ended_is_not_searched_again(task, whole, tmp_path, monkeypatch):
+def test_a_finished_search_is_repeated_only_if_its_options_change(task, whole, tmp_path, monkeypatch):
     (tmp_path / BEST_SO_FAR_FILE).write_text(json.dumps(whole))
     with dying(monkeypatch, Killed, 0):
         search_all(BestSoFar(task, tmp_path / BEST_SO_FAR_FILE), SEARCH, 1200.0, 0)
@@ -221,7 +223,7 @@ def test_what_has_ended_is_not_searched_again(task, whole, tmp_path, monkeypatch
             search_all(BestSoFar(task, tmp_path / BEST_SO_FAR_FILE), {**SEARCH, "interactions": 7}, 600.0, 0)
 
 
-def test_what_came_before_takes_of_the_seconds_but_repeats_no_search(task, tmp_path, monkeypatch):
+def test_time_spent_before_the_searches_reduces_their_budget_but_repeats_no_search(task, tmp_path, monkeypatch):
     limits = []
 
     def ends_at_once(result, name, asked, options, given, *_) -> str:
@@ -256,7 +258,7 @@ def test_the_searches_share_the_time(task, tmp_path, monkeypatch):
     assert beam == pytest.approx(annealing, abs=20) and beam > 3000 / 4
 
 
-def test_the_descent_may_take_all_the_time_and_the_others_share_what_it_left(task, tmp_path, monkeypatch):
+def test_the_descent_may_use_all_the_time_and_the_later_searches_share_the_rest(task, tmp_path, monkeypatch):
     shares = {}
 
     def ends_at_once(result, name, asked, options, limits, *_) -> str:
@@ -276,7 +278,7 @@ def test_the_analytic_cost_needs_no_descent_before_greedy(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["tiny_squeezenet1_1", *slow("tiny_resnet18", "tiny_inception_v3")])
-def test_on_first_use_the_descent_has_something_where_those_that_time_all_neighbours_have_nothing(tmp_path, name):
+def test_the_descent_finds_the_best_candidate_if_few_operators_can_be_timed(tmp_path, name):
     """Check the descent with time for the operators on the path of the analytic descent and for no others."""
     wanted, on_the_way = greedy(start_of(tiny_task(name), SEARCH.moves), 1000), timed_task(name)
     follow(on_the_way, wanted.actions)
@@ -289,7 +291,7 @@ def test_on_first_use_the_descent_has_something_where_those_that_time_all_neighb
     assert result.candidates()[0].name == "descent"
 
 
-def test_no_operator_is_timed_after_a_search_has_to_end(tmp_path):
+def test_no_operator_is_timed_after_the_deadline_of_its_search(tmp_path):
     task, deadlines = timed_task(), []
     node_cost = task.cost.node_cost
 
@@ -304,7 +306,7 @@ def test_no_operator_is_timed_after_a_search_has_to_end(tmp_path):
     assert first_search > 500
 
 
-def test_an_original_whose_cost_is_not_known_in_time_stops_all(tmp_path):
+def test_the_searches_stop_if_the_cost_of_the_original_is_not_known_in_time(tmp_path):
     result = BestSoFar(timed_task(limit=3), tmp_path / BEST_SO_FAR_FILE)
     with pytest.raises(Stop, match="time is up"):
         search_all(result, SEARCH, 600.0, 0)
@@ -315,7 +317,7 @@ def test_an_original_whose_cost_is_not_known_in_time_stops_all(tmp_path):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_signals_stop_the_block_and_nothing_after_it(number):
+def test_a_signal_stops_the_stoppable_block_and_its_handler_is_restored(number):
     before = signal.getsignal(number)
     with pytest.raises(Stop, match="interrupted"), stoppable():
         signal.raise_signal(number)
@@ -323,7 +325,7 @@ def test_signals_stop_the_block_and_nothing_after_it(number):
     assert signal.getsignal(number) is before
 
 
-def test_the_clock_stops_the_block_and_nothing_after_it():
+def test_a_timer_stops_the_stoppable_block_and_nothing_after_it():
     with pytest.raises(Stop, match="time is up"), stoppable(0.1):
         time.sleep(60)
         pytest.fail("the block goes on")
@@ -334,7 +336,7 @@ def test_the_clock_stops_the_block_and_nothing_after_it():
 
 @pytest.mark.skipif(WINDOWS, reason="the clock of Windows rings once")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_a_stop_that_a_destructor_loses_comes_again():
+def test_a_stop_that_a_destructor_swallows_is_raised_again():
     class Slow:
         def __del__(self):
             time.sleep(60)
@@ -347,7 +349,7 @@ def test_a_stop_that_a_destructor_loses_comes_again():
 
 @pytest.mark.parametrize("error", [SystemError, ArgumentError])
 @pytest.mark.parametrize("late", [True, False])
-def test_what_code_in_c_makes_of_a_stop_is_one(late, error):
+def test_an_exception_of_c_code_that_swallowed_a_stop_becomes_a_stop(late, error):
     """An exception that code in C raises after it swallowed a Stop becomes a Stop; without a Stop it stays as it is."""
     with pytest.raises(Stop if late else error, match="interrupted" if late else "bad argument"), stoppable():
         if late:
@@ -356,7 +358,7 @@ def test_what_code_in_c_makes_of_a_stop_is_one(late, error):
         raise error("bad argument to internal function")
 
 
-def test_a_budget_is_for_the_whole_command():
+def test_the_time_budget_covers_the_whole_command():
     now = time.monotonic()
     budget = Budget.of(30.0, False, now - 10)
     assert budget[:3] == (15.0, None, now + 16) and budget.grace == pytest.approx(now + 23)
@@ -405,7 +407,7 @@ SAME = "no difference shown"
         ([None, "slower", SAME], "012", "2"), (["slower", "slower"], "01", "original"),
     ],
 )  # fmt: skip
-def test_with_time_left_the_first_that_is_faster_ends_the_checks(
+def test_the_first_candidate_measured_faster_ends_the_checks_if_time_is_left(
     task, descent, tmp_path, monkeypatch, verdicts, checked, delivered
 ):
     go_on = until_faster(Budget.of(60.0, False, time.monotonic()))
@@ -415,7 +417,7 @@ def test_with_time_left_the_first_that_is_faster_ends_the_checks(
 @pytest.mark.parametrize("verdicts, checked, delivered", [
     ([SAME, "faster"], "0", "0"), ([None, SAME, "faster"], "01", "1"),
     (["slower", "faster"], "0", "original")])  # fmt: skip
-def test_of_an_interrupted_search_the_cheapest_that_is_equal_is_all_that_is_looked_at(
+def test_checks_after_an_interrupted_search_end_at_the_first_equal_candidate(
     task, descent, tmp_path, monkeypatch, verdicts, checked, delivered
 ):
     assert judged(task, descent, tmp_path, monkeypatch, verdicts, first_equal) == (checked, delivered)
@@ -423,7 +425,7 @@ def test_of_an_interrupted_search_the_cheapest_that_is_equal_is_all_that_is_look
 
 @pytest.mark.parametrize("verdicts, delivered", [
     ([SAME, "faster"], "0"), ([None, SAME, "faster"], "original"), (["slower", "faster"], "original")])  # fmt: skip
-def test_without_time_one_candidate_is_looked_at(task, descent, tmp_path, monkeypatch, verdicts, delivered):
+def test_only_one_candidate_is_checked_if_no_time_is_left(task, descent, tmp_path, monkeypatch, verdicts, delivered):
     go_on = until_faster(Budget(0.0, None, 0.0, 0.0))
     assert judged(task, descent, tmp_path, monkeypatch, verdicts, go_on) == ("0", delivered)
 
@@ -444,7 +446,7 @@ def optimise(capsys, model, *more):
     return done, out, json.loads(results.read_text()) if results.exists() else None
 
 
-def test_by_default_it_searches_and_learns_nothing(model, tmp_path, capsys, monkeypatch):
+def test_optimise_searches_and_learns_nothing_by_default(model, tmp_path, capsys, monkeypatch):
     out = tmp_path / "faster.onnx"
     monkeypatch.setitem(sys.modules, "tensorflow", None)  # makes the import of tensorflow fail
     in_a_process = at_night(partial(in_its_own, without="tensorflow"), partial(in_process, capsys))
@@ -461,7 +463,7 @@ def test_by_default_it_searches_and_learns_nothing(model, tmp_path, capsys, monk
     "said",
     [["--learn"], ["--iterations", "1"], ["controller.name=ppo"], ["collect.episodes=3"], ["--config", "dream.yaml"]],
 )
-def test_whoever_speaks_of_learning_gets_it(tmp_path, said):
+def test_any_option_about_learning_turns_learning_on(tmp_path, said):
     (tmp_path / "dream.yaml").write_text("dream:\n  max_steps: 3\n")
     said = [str(tmp_path / text) if text == "dream.yaml" else text for text in said]
     for arguments, learns in ((said, True), ([], False)):
@@ -473,7 +475,7 @@ def test_whoever_speaks_of_learning_gets_it(tmp_path, said):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, *slow(signal.SIGINT)])
-def test_stopped_in_a_search_it_writes_the_best_so_far_and_goes_on_later(capsys, model, monkeypatch, number):
+def test_optimise_stopped_in_a_search_writes_the_best_so_far_and_can_resume(capsys, model, monkeypatch, number):
     check = Search._check
 
     def interrupted(search):
@@ -494,13 +496,13 @@ def test_stopped_in_a_search_it_writes_the_best_so_far_and_goes_on_later(capsys,
     assert done.code == 0 and results["eval"]["candidates"]["greedy"]["estimated_ms"] < first["estimated_ms"]
 
 
-def test_stopped_before_anything_is_known_it_writes_the_original(capsys, model, monkeypatch):
+def test_optimise_stopped_before_any_result_writes_the_original(capsys, model, monkeypatch):
     with dying(monkeypatch, KeyboardInterrupt, 0):
         done, out, results = optimise(capsys, model, *FAST)
     assert done.code == 0 and out.read_bytes() == model.read_bytes() and "the original is returned" in done.out
 
 
-def test_stopped_before_a_search_has_begun_it_writes_the_original_and_its_pages(capsys, model, monkeypatch):
+def test_optimise_stopped_before_the_first_search_writes_the_original_and_the_report(capsys, model, monkeypatch):
     def stops(*_):
         signal.raise_signal(signal.SIGTERM)
 
@@ -510,7 +512,7 @@ def test_stopped_before_a_search_has_begun_it_writes_the_original_and_its_pages(
     assert (out.parent / "faster.run" / "eval" / "report.html").exists()
 
 
-def test_what_comes_before_the_checks_is_not_taken_for_the_time_of_one(capsys, model, monkeypatch):
+def test_the_duration_of_a_check_is_counted_from_the_start_of_the_checks(capsys, model, monkeypatch):
     """The duration of a check is counted from the start of the checks, not from the start of the contest."""
     order = []
     for module, name in ((pipeline, "compete"), (anytime, "until_faster")):
@@ -526,7 +528,7 @@ def noted(order: list[str], name: str, function, *arguments):
 
 
 @pytest.mark.parametrize("why", ["no memory", *slow("refused")])
-def test_what_cannot_be_measured_costs_a_candidate_and_not_the_command(capsys, model, monkeypatch, why):
+def test_optimise_survives_a_measurement_that_fails(capsys, model, monkeypatch, why):
     """A candidate whose memory cannot be measured is still judged by its latency.
 
     If ONNX Runtime refuses a candidate with its own optimisations, the next candidate is checked.
@@ -576,7 +578,9 @@ NEITHER = "no difference in speed is shown in 24 pairs of runs (--accept equal w
         ),
     ],  # fmt: skip
 )
-def test_stopped_it_writes_what_a_short_measurement_shows(capsys, model, monkeypatch, accept, figures, delivered, said):
+def test_an_interrupted_optimise_decides_by_a_short_measurement(
+    capsys, model, monkeypatch, accept, figures, delivered, said
+):
     seconds = []
     monkeypatch.setattr(delivery, "measure", lambda *given, **_: seconds.append(given[3]) or measured(*figures))
     with dying(monkeypatch, KeyboardInterrupt, 130):
@@ -607,7 +611,7 @@ def interrupt_checks(monkeypatch, times: int) -> None:
     monkeypatch.setattr(delivery, "Comparison", Interrupted)
 
 
-def test_stopped_while_it_checks_it_checks_in_short_and_stopped_again_it_leaves(
+def test_one_stop_during_the_checks_still_writes_a_model_and_a_second_ends_the_command(
     capsys, model, monkeypatch, interruptible
 ):
     for stops in (1, 2):
@@ -619,7 +623,7 @@ def test_stopped_while_it_checks_it_checks_in_short_and_stopped_again_it_leaves(
 
 
 @pytest.mark.parametrize("stage", ["collect", *slow("train_world_model")])
-def test_stopped_while_it_learns_it_writes_the_results_of_the_searches(capsys, model, monkeypatch, stage):
+def test_optimise_stopped_while_learning_writes_the_best_of_the_searches(capsys, model, monkeypatch, stage):
     def stops(run):
         signal.raise_signal(signal.SIGTERM)
 
@@ -635,7 +639,7 @@ def test_stopped_while_it_learns_it_writes_the_results_of_the_searches(capsys, m
 
 
 @pytest.mark.nightly
-def test_stopped_while_the_controller_is_judged_the_controller_is_among_what_is_known(capsys, model, monkeypatch):
+def test_optimise_stopped_while_judging_the_controller_keeps_the_controllers_result(capsys, model, monkeypatch):
     interrupt_checks(monkeypatch, 1)
     done, out, results = optimise(capsys, model, *EDITS, "controller.name=random")
     assert done.code == 0 and "train-controller" not in results and validate(model, out).ok
@@ -647,7 +651,7 @@ def test_stopped_while_the_controller_is_judged_the_controller_is_among_what_is_
 
 
 @pytest.mark.nightly
-def test_when_the_time_is_up_it_stops_learning(capsys, model, monkeypatch):
+def test_learning_stops_when_the_time_is_up(capsys, model, monkeypatch):
     """Stop the command by its timer in the middle of `collect`, independently of the speed of the machine."""
 
     def collect_until_the_timer_goes_off(run):
@@ -661,7 +665,7 @@ def test_when_the_time_is_up_it_stops_learning(capsys, model, monkeypatch):
 
 
 @pytest.mark.nightly
-def test_a_run_that_has_ended_gives_the_same_file_again_at_once(capsys, model, monkeypatch):
+def test_a_finished_run_gives_the_same_file_without_another_search(capsys, model, monkeypatch):
     _, out, first = optimise(capsys, model, *FAST)
     before = out.read_bytes()
     with dying(monkeypatch, Killed, 0):
@@ -685,7 +689,7 @@ class Clockwork:
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("why", ["interrupted", *slow("the time is up")])
-def test_stopped_before_the_models_cost_is_known_it_writes_the_original_at_once_and_goes_on_later(
+def test_optimise_stopped_before_the_cost_is_known_writes_the_original_and_can_resume(
     capsys, model, tmp_path, monkeypatch, why
 ):
     def stop():
@@ -714,6 +718,6 @@ def test_stopped_before_the_models_cost_is_known_it_writes_the_original_at_once_
     assert whole.calls - again.calls == (4 if why == "interrupted" else 5)
 
 
-def test_no_time_at_all_is_refused(capsys, model):
+def test_a_time_budget_of_zero_is_refused(capsys, model):
     done, *_ = optimise(capsys, model, "--seconds", "0")
     assert "'optimise.seconds' must be above 0" in done.error

@@ -26,7 +26,7 @@ def receipt_of(task: Task) -> tuple[dict, int]:
     return make_receipt(task.original, task.rules, [], actions, result.state.graph, {}), result.state.objective
 
 
-def test_the_model_itself_comes_to_what_the_receipt_says():
+def test_a_receipt_carried_over_to_its_own_model_gives_the_recorded_result():
     task = tiny_task(at_night("tiny_inception_v3", "tiny_resnet18"))
     receipt, objective = receipt_of(task)
     result = carried_over(task, rewrites_of(receipt))
@@ -43,7 +43,7 @@ def test_a_model_with_other_weights_gets_the_same_rewrites():
     assert result.state.objective == objective and result.left_out == 0
 
 
-def test_another_model_gets_what_fits_and_the_cheapest_graph_on_the_way():
+def test_another_model_gets_the_rewrites_that_fit_and_the_cheapest_graph_on_the_way():
     receipt, _ = receipt_of(tiny_task("tiny_inception_v3"))
     task = tiny_task("tiny_squeezenet1_1")
     result = carried_over(task, rewrites_of(receipt))
@@ -56,7 +56,7 @@ def test_another_model_gets_what_fits_and_the_cheapest_graph_on_the_way():
     assert state.hash == result.state.hash and result.state.objective == min(objectives)
 
 
-def test_a_rewrite_that_only_loses_is_no_gain():
+def test_a_rewrite_that_only_raises_the_cost_is_not_kept():
     task = tiny_task("tiny_bert_base")
     initial = task.initial
     valid = map(tuple, initial.valid_actions()[:-1].tolist())
@@ -65,7 +65,7 @@ def test_a_rewrite_that_only_loses_is_no_gain():
     assert result.actions == [] and result.state is initial and result.carried_out == 1
 
 
-def test_rules_and_locations_that_are_not_there_are_left_out():
+def test_rewrites_with_unknown_rules_or_locations_are_left_out():
     task = tiny_task("tiny_resnet18")
     xfer_id, _ = map(int, task.initial.valid_actions()[0])
     rewrites = [("no-such-rule", 0), (task.rules[xfer_id].name, 10_000), (task.rules[xfer_id].name, -1)]
@@ -73,7 +73,7 @@ def test_rules_and_locations_that_are_not_there_are_left_out():
     assert (result.carried_out, result.left_out, result.actions) == (0, 3, [])
 
 
-def test_the_preparation_is_the_models_own():
+def test_preparation_steps_of_a_receipt_are_not_carried_over():
     task = task_of(onnx.parser.parse_model(MODEL))
     receipt, objective = receipt_of(task)
     assert task.preparation and len(receipt["actions"]) > len(task.preparation)
@@ -82,7 +82,7 @@ def test_the_preparation_is_the_models_own():
     assert result.carried_out == len(receipt["actions"]) - len(task.preparation)
 
 
-def test_what_was_carried_out_counts_when_the_time_is_up():
+def test_rewrites_carried_over_before_the_time_is_up_are_kept():
     class Late(AnalyticCost):
         """An analytic cost that raises TimeIsUp once it has been asked for `left` nodes."""
 
@@ -109,6 +109,6 @@ def test_what_was_carried_out_counts_when_the_time_is_up():
     "receipt", [[], {}, {"actions": 3}, {"actions": [3]}, {"actions": [{"rule": "x"}]},
                 {"actions": [{"rule": "x", "location": "y"}]}]
 )  # fmt: skip
-def test_what_is_no_receipt_is_refused_in_one_line(receipt):
+def test_a_malformed_receipt_is_refused(receipt):
     with pytest.raises(RLFlowError, match="not a receipt"):
         rewrites_of(receipt)

@@ -62,19 +62,19 @@ def test_the_lowest_estimate_wins_and_ties_go_to_the_first():
     assert chosen(controller=(80, True, "faster"), greedy=(80, True, "faster"))[0] == "controller"
 
 
-def test_where_nobody_measured_the_estimate_is_trusted_and_that_is_said():
+def test_the_estimate_decides_and_the_reason_says_so_if_nothing_was_measured():
     name, reason = chosen(controller=(90, True, None), greedy=(80, True, None))
     assert name == "greedy" and reason.endswith("not measured")
 
 
-def test_what_was_measured_to_be_faster_goes_before_what_is_only_estimated_to_be():
+def test_a_candidate_measured_faster_is_preferred_to_a_lower_estimate():
     for accept in (FASTER, EQUAL):
         name, reason = chosen(accept, controller=(70, True, "same"), random=(99, True, "faster"))
         assert name == "random" and "measured to be faster" in reason
     assert chosen(controller=(70, True, "faster"), random=(60, True, "faster"))[0] == "random"
 
 
-def test_what_is_not_shown_to_be_faster_is_delivered_only_to_who_accepts_it():
+def test_a_candidate_not_shown_to_be_faster_is_delivered_only_with_accept_equal():
     name, reason = chosen(controller=(70, True, "same"), greedy=(60, True, "slower"))
     assert name == "original" and "no difference in speed is shown in 24 pairs" in reason
     assert reason.endswith("(--accept equal would deliver controller)")
@@ -83,7 +83,7 @@ def test_what_is_not_shown_to_be_faster_is_delivered_only_to_who_accepts_it():
 
 
 @pytest.mark.parametrize("accept", [FASTER, EQUAL])
-def test_no_margin_hides_a_loss(accept):
+def test_a_loss_within_the_margin_is_never_delivered(accept):
     assert Ratio(*LOSS).verdict == "no difference shown"
     assert losses(measured(LOSS)) == [""]
     memory = (60 * MB, 30 * MB)  # the smaller memory does not compensate for the longer latency
@@ -93,7 +93,7 @@ def test_no_margin_hides_a_loss(accept):
 
 @pytest.mark.parametrize("there", ["slower", LOSS])
 @pytest.mark.parametrize("accept", [FASTER, EQUAL])
-def test_slower_at_one_size_is_not_delivered(accept, there):
+def test_a_candidate_slower_at_one_size_is_not_delivered(accept, there):
     name, reason = choose_of({"greedy": (50, True, measured("faster", there, "faster"))}, accept)
     assert name == "original" and reason.endswith("measured to be slower at seq = 16")
     assert choose_of({"greedy": (50, True, measured("faster", "same", "faster"))}, accept)[0] == "greedy"
@@ -113,7 +113,7 @@ def test_slower_at_one_size_is_not_delivered(accept, there):
         ((None, None), 10, None),
     ],
 )
-def test_less_memory_or_a_smaller_file_is_a_reason_which_is_said(memory, file_mb, said):
+def test_less_memory_or_a_smaller_file_is_a_stated_reason_for_delivery(memory, file_mb, said):
     memory = tuple(each and each * MB for each in memory)
     candidates = {"greedy": (50, True, measured("same", memory=memory))}
     name, reason = choose_of(candidates, file_bytes=round(file_mb * MB))

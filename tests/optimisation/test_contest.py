@@ -46,7 +46,7 @@ def entered(task: Task, measured: dict[str, float]) -> list[Contender]:
 # -- who competes ----------------------------------------------------------------------------------
 
 
-def test_they_differ_and_families_that_gain_least_are_left_out_first(task):
+def test_contenders_differ_and_the_family_with_the_least_gain_is_left_out_first(task):
     names = [one.candidate.name for one in entered(task, {})]
     # the graph of greedy equals the graph of beam without the family `small`
     assert names == ["beam", "beam-without-small", "beam-without-middle", "beam-without-large"]
@@ -58,12 +58,12 @@ def test_they_differ_and_families_that_gain_least_are_left_out_first(task):
         assert families == set(FAMILIES) - {one.without}
 
 
-def test_families_that_files_were_slower_with_are_left_out_before_and_the_others_after(task):
+def test_families_that_slowed_earlier_files_are_left_out_first_and_helpful_ones_last(task):
     left_out = [one.without for one in entered(task, {"large": 1.02, "small": 0.9})[1:]]
     assert left_out == ["large", "middle", "small"]
 
 
-def test_what_gains_nothing_does_not_compete(task):
+def test_a_contender_without_an_estimated_gain_does_not_compete(task):
     task.cost.costs.update(Neg=300)  # without the family `large` the file would be slower than the original
     first = candidate(task, "beam", [0, 1, 2])
     costs = [one.candidate.state.objective for one in contenders(task, [first], [first], {})]
@@ -71,13 +71,13 @@ def test_what_gains_nothing_does_not_compete(task):
     assert "beam-without-large" not in [one.candidate.name for one in contenders(task, [first], [first], {})]
 
 
-def test_before_it_is_pruned_a_candidate_competes_too(task):
+def test_an_unpruned_candidate_competes_beside_the_pruned_one(task):
     kept, whole = candidate(task, "beam", [1, 2]), candidate(task, "beam", [0, 1, 2])
     names = [one.candidate.name for one in contenders(task, [kept], [whole], {})]
     assert names[:2] == ["beam", "beam-whole"]
 
 
-def test_the_cheapest_by_the_roofline_comes_second():
+def test_the_cheapest_candidate_by_the_roofline_comes_second():
     """The roofline ranks the graph with the fewest operators first, whatever the timings say."""
     toy = toy_task(["Relu", "Exp", "Ceil", "Exp"], "Relu(x) => Abs(x)\nCeil(Exp(x)) => Tanh(x)\nRelu(x) => Neg(x)",
                    {"Relu": 100, "Abs": 10, "Neg": 20, "Exp": 50, "Ceil": 50, "Tanh": 99})  # fmt: skip
@@ -88,7 +88,7 @@ def test_the_cheapest_by_the_roofline_comes_second():
     assert names[0] == "grasp" and sorted(names) == ["annealing", "beam", "grasp"]
 
 
-def test_searches_that_came_to_the_same_are_one_and_the_best_are_pruned(task, tmp_path):
+def test_searches_with_the_same_result_count_once_and_the_best_are_pruned(task, tmp_path):
     task.cost.off.update(Ceil=5)
     best = BestSoFar(task, tmp_path / BEST_SO_FAR_FILE)
     for name in ("descent", "greedy"):
@@ -135,7 +135,7 @@ def operators(file) -> list[str]:
     return [node.op_type for node in onnx.load(file).graph.node]
 
 
-def test_what_the_estimate_is_wrong_about_is_left_out_by_measurement(measured):
+def test_a_family_that_the_estimate_misjudges_is_left_out_by_measurement(measured):
     contest, _ = measured({"Neg": 0.99, "Abs": 1.05, "Tanh": 0.8}, noise=0.002)
     assert contest.ranked[0].name == "beam-without-middle" == contest.table[0]["name"]
     assert contest.table[0]["ratio"] == pytest.approx(0.99 * 0.8, rel=0.01)
@@ -143,7 +143,7 @@ def test_what_the_estimate_is_wrong_about_is_left_out_by_measurement(measured):
     assert contest.families["large"].ratio == pytest.approx(0.8, rel=0.01)
 
 
-def test_of_the_last_two_the_smaller_one_is_first_unless_the_other_is_shown_to_be_faster(measured):
+def test_the_smaller_of_two_finalists_wins_unless_the_other_is_shown_to_be_faster(measured):
     for neg, winner in ((1.0, "beam-without-small"), (0.97, "beam")):
         winners = []
         for seed in range(10):
@@ -152,13 +152,13 @@ def test_of_the_last_two_the_smaller_one_is_first_unless_the_other_is_shown_to_b
         assert winners.count(winner) >= 8, winners  # an interval of 95 % misses the true ratio now and then
 
 
-def test_without_time_nobody_competes_and_the_order_stays(task, measured):
+def test_the_order_stays_if_there_is_no_time_for_a_contest(task, measured):
     contest, asked = measured({"Neg": 2.0}, seconds=0.0)
     assert [one.name for one in contest.ranked] == [one.candidate.name for one in entered(task, {})]
     assert asked == [] and contest.table == [] and contest.families == {}
 
 
-def test_one_that_is_refused_leaves_the_order_as_it_was(task, measured, monkeypatch, capsys):
+def test_a_refused_contest_leaves_the_order_unchanged(task, measured, monkeypatch, capsys):
     def refused(*_):
         raise RLFlowError("refused")
 
@@ -170,7 +170,7 @@ def test_one_that_is_refused_leaves_the_order_as_it_was(task, measured, monkeypa
 # -- what is kept ----------------------------------------------------------------------------------
 
 
-def test_what_families_did_is_kept_by_machine_and_threads_and_what_is_surer_counts_more(tmp_path):
+def test_family_ratios_are_kept_by_machine_and_threads_and_weighted_by_certainty(tmp_path):
     database = TimingDatabase(tmp_path / "costs.sqlite")
     database.keep_family("fused", 1, 1.02, 1.01, 1.03)
     database.keep_family("fused", 1, 0.8, 0.5, 1.3)

@@ -45,7 +45,7 @@ def steps(monkeypatch) -> list[int]:
     return made
 
 
-def test_a_path_of_moves_is_numbered_up_to_the_deadline_and_no_further(found):
+def test_a_batched_move_is_followed_only_up_to_the_deadline(found):
     task, whole = found
     now = 0
 
@@ -73,7 +73,7 @@ def test_a_path_of_moves_is_numbered_up_to_the_deadline_and_no_further(found):
     assert state.hash == result.state.hash and len(result.actions) <= len(whole.actions)
 
 
-def test_nothing_is_taken_back_or_estimated(found, steps):
+def test_pruning_and_gains_by_group_do_nothing_after_the_deadline(found, steps):
     task, candidate = found
     assert pruned(task, candidate, -1.0) is candidate
     assert shares(task, candidate, -1.0) == []
@@ -86,14 +86,14 @@ def test_nothing_is_taken_back_or_estimated(found, steps):
     assert not steps
 
 
-def test_no_variant_is_made_and_nobody_competes(found, steps, tmp_path):
+def test_no_contender_is_made_or_measured_after_the_deadline(found, steps, tmp_path):
     task, candidate = found
     entered = contenders(task, [candidate], [candidate], {}, LONG_AGO)
     assert [one.candidate for one in entered] == [candidate] and not steps
     assert compete(tmp_path / "missing.onnx", entered * 2, {}, 1, 0, LONG_AGO, None).ranked == [candidate] * 2
 
 
-def test_the_search_for_a_fault_ends_with_the_comparison_that_has_begun(found):
+def test_the_search_for_a_fault_makes_only_one_comparison_after_the_deadline(found):
     task, candidate = found
     wrong, compared = Findings([Finding("numerics", False, "wrong")]), []
 
@@ -108,7 +108,7 @@ def test_the_search_for_a_fault_ends_with_the_comparison_that_has_begun(found):
     assert len(compared) > 1
 
 
-def test_reports_show_the_beginning(found, steps):
+def test_reports_show_only_the_start_of_a_path_after_the_deadline(found, steps):
     task, candidate = found
     assert trace(task, candidate.actions, LONG_AGO) == (task.initial, [])
     assert len(list(_runtimes_along(task, candidate, LONG_AGO))) == 2 and not steps

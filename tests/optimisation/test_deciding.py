@@ -72,7 +72,7 @@ def replaced(task: Task, rule: int) -> Candidate:
 
 
 @pytest.mark.parametrize("longer, deviation", [(0.0, 1.0), (0.5, 1.0), (3.0, 0.7), (10.0, 1.0)])
-def test_expected_improvement_is_the_mean_of_what_would_be_gained(longer, deviation):
+def test_expected_improvement_equals_the_numerically_integrated_gain(longer, deviation):
     density = stats.norm(longer, deviation).pdf
     mean, _ = integrate.quad(lambda d: max(-d, 0.0) * density(d), longer - 12 * deviation, 0.0)
     assert math.isclose(expected_improvement(longer, deviation), mean, rel_tol=1e-6, abs_tol=1e-12)
@@ -95,7 +95,7 @@ def test_the_values_of_two_graphs_add_up_to_the_expected_improvement(task):
     assert math.isclose(sum(values(task.cost, graphs).values()), whole, rel_tol=1e-3)
 
 
-def test_what_the_best_candidate_rests_on_is_timed_and_nothing_else(task, timed, tmp_path):
+def test_only_the_kernels_that_the_best_candidate_depends_on_are_timed(task, timed, tmp_path):
     best = BestSoFar(task, tmp_path / "best.json")
     best.offer(replaced(task, 0))
     count = time_what_decides(best, 1e6)
@@ -108,7 +108,7 @@ def test_what_the_best_candidate_rests_on_is_timed_and_nothing_else(task, timed,
     assert time_what_decides(best, 1e6) == 0 and len(timed) == 2
 
 
-def test_after_the_time_nothing_is_timed_and_no_request_stays(task, timed, tmp_path):
+def test_no_kernel_is_timed_and_no_request_is_kept_after_the_deadline(task, timed, tmp_path):
     best = BestSoFar(task, tmp_path / "best.json")
     best.offer(replaced(task, 0))
     assert time_what_decides(best, 0.0) == 0
@@ -116,7 +116,7 @@ def test_after_the_time_nothing_is_timed_and_no_request_stays(task, timed, tmp_p
     assert timed == []
 
 
-def test_a_search_that_predictions_misled_ends_at_what_the_timings_say(task, timed, tmp_path, monkeypatch):
+def test_a_search_misled_by_predictions_ends_at_the_best_graph_by_timings(task, timed, tmp_path, monkeypatch):
     monkeypatch.setattr(deciding, "SEARCHES", 1.0)  # so that the searches end by themselves
     options = OmegaConf.to_container(load_config().search) | {"interactions": 400}
     options["annealing"]["restarts"] = 1

@@ -28,7 +28,7 @@ class Bench:
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5, 8, 13])
-def test_without_noise_all_are_in_order_as_far_as_they_were_kept(monkeypatch, count):
+def test_halving_without_noise_orders_all_candidates_correctly(monkeypatch, count):
     ratios = np.random.default_rng(count).permutation(np.linspace(0.8, 1.1, count)).tolist()
     order, results = halve(count, Bench(monkeypatch, ratios).draw, 1e6)
     assert [ratios[k] for k in order] == sorted(ratios) and order[0] == int(np.argmin(ratios))
@@ -43,7 +43,7 @@ def test_the_worse_half_is_dropped_after_every_heat(monkeypatch):
     assert len(bench.asked) == 3 * MOST_DRAWS
 
 
-def test_the_best_is_kept_although_a_draw_is_off_by_more_than_it_is_better(monkeypatch):
+def test_halving_finds_the_best_although_single_draws_are_noisy(monkeypatch):
     """The winner is found despite noise of 1 %: the other contenders are at least 2 % slower.
 
     By a single draw, another contender would win about one time in ten.
@@ -58,7 +58,7 @@ def test_the_best_is_kept_although_a_draw_is_off_by_more_than_it_is_better(monke
 
 
 @pytest.mark.parametrize("count, seconds", [(2, 9), (5, 18), (8, 26), (8, 40), (13, 61)])
-def test_the_time_is_kept_and_used(monkeypatch, count, seconds):
+def test_halving_keeps_its_time_limit_and_uses_the_time(monkeypatch, count, seconds):
     bench = Bench(monkeypatch, np.linspace(0.9, 1.0, count).tolist())
     order, _ = halve(count, bench.draw, seconds)
     assert bench.now <= seconds and sorted(order) == list(range(count)) and order[0] == 0
@@ -68,7 +68,7 @@ def test_the_time_is_kept_and_used(monkeypatch, count, seconds):
 
 
 @pytest.mark.parametrize("end, wanted", [(0.0, [3, 1, 0, 2]), (-1.0, [0, 1, 2, 3])])
-def test_without_time_one_draw_ranks_them_or_none(monkeypatch, end, wanted):
+def test_halving_without_time_ranks_by_one_draw_or_keeps_the_order(monkeypatch, end, wanted):
     bench = Bench(monkeypatch, [0.9, 0.8, 1.0, 0.7])
     order, results = halve(4, bench.draw, end)
     assert order == wanted and [len(one) for one in results] == [len(bench.asked)] * 4

@@ -97,7 +97,7 @@ def is_run_right(model: onnx.ModelProto) -> bool:
 
 
 @pytest.mark.parametrize("name", BY_NAME)
-def test_the_fault_is_there_and_its_trigger_sees_it(name):
+def test_every_known_fault_exists_and_its_trigger_detects_it(name):
     """The fault exists and its trigger sees it.
 
     If a newer ONNX Runtime has mended the fault, this test fails: the fault must then be removed from the list.
@@ -118,12 +118,12 @@ def test_the_page_of_faults_shows_every_fault_with_its_model():
     ("MatMulScaleFusion-digits", "v = Mul (u, k)", "w = Add (k, k)\n  t = Mul (u, w)\n  v = Mul (t, k)"),
     ("SimplifiedLayerNormFusion-vector", "y = Mul (g, k)", "p = Mul (k, g)\n  y = Add (g, p)"),
 ])  # fmt: skip
-def test_other_ways_to_trigger_it_are_seen(name, text, other):
+def test_variants_of_a_fault_trigger_are_detected(name, text, other):
     assert text in MODELS[name]
     assert known_faults(load_graph(onnx.parser.parse_model(MODELS[name].replace(text, other))))[name] > 0
 
 
-def test_a_declared_shape_triggers_it_that_does_not_follow_from_the_graph():
+def test_a_fault_triggered_by_a_declared_shape_is_detected_without_that_shape():
     """A model with a symbolic size is read without the declared shapes of its results.
 
     The declared shape of y does not follow from the graph, so the fault's trigger must not rely on this shape.
@@ -143,7 +143,7 @@ def test_a_declared_shape_triggers_it_that_does_not_follow_from_the_graph():
         session(model, 1, optimise=True)
 
 
-def test_pads_in_a_chain_are_as_wide_as_all_of_them():
+def test_chained_pads_trigger_the_fault_by_their_total_width():
     chain = "s = Pad (x, p)\n  t = Pad (s, p)"
     for one, seen in ((1, 1), (0, 0)):
         text = MODELS["PadFusion-width"].replace("t = Pad (x, p)", chain).replace("2, 0, 0", f"{one}, 0, 0")
@@ -156,14 +156,14 @@ def test_pads_in_a_chain_are_as_wide_as_all_of_them():
 @pytest.mark.parametrize(
     "name", ["LayerNormFusion-epsilon", "LayerNormFusion-order", "SimplifiedLayerNormFusion-vector"]
 )
-def test_a_product_with_the_inverse_triggers_what_a_quotient_does(name, inverse):
+def test_a_product_with_an_inverse_triggers_the_same_fault_as_a_quotient(name, inverse):
     assert QUOTIENT in MODELS[name]
     model = onnx.parser.parse_model(MODELS[name].replace(QUOTIENT, inverse))
     assert not is_run_right(model)
     assert known_faults(load_graph(model)) == {name: 1}
 
 
-def test_pads_of_only_some_axes_are_left_alone():
+def test_pads_of_only_some_axes_do_not_trigger_the_fault():
     """Since opset 18 a Pad can have pads for some axes only; such a Pad does not trigger the fault."""
     text = MODELS["PadFusion-width"].replace(": 15", ": 18")
     named = text.replace("int64[8] p = {0, 0, 2, 0, 0, 0, 0, 0}", "int64[2] p = {2, 0}, int64[1] a = {-2}")
@@ -175,7 +175,7 @@ def test_pads_of_only_some_axes_are_left_alone():
 
 
 @each_of(HARMLESS)
-def test_what_does_not_trigger_it_is_run_right_and_not_refused(change):
+def test_harmless_variants_of_a_fault_run_right_and_are_not_refused(change):
     name, text, other = change
     assert text in MODELS[name]
     model = onnx.parser.parse_model(MODELS[name].replace(text, other))

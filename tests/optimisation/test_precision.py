@@ -32,7 +32,7 @@ def bert() -> onnx.ModelProto:
     return halved("tiny_bert_base")
 
 
-def test_the_wide_model_is_the_model_without_its_rounding(bert):
+def test_the_float32_twin_of_a_half_precision_model_differs_only_by_rounding(bert):
     wide = twin(bert, "")
     onnx.checker.check_model(wide, full_check=True)
     assert is_half(bert) and not is_half(wide) and not is_half(load("tiny_bert_base"))
@@ -44,7 +44,7 @@ def test_the_wide_model_is_the_model_without_its_rounding(bert):
 
 
 @pytest.mark.parametrize("name", ["tiny_resnet18", *slow("tiny_bert_base", "tiny_vit_base")])
-def test_what_greedy_finds_in_half_precision_is_equal(name):
+def test_a_greedy_result_in_half_precision_is_accepted_as_equal(name):
     """The candidate is accepted although its error is above 1e-4, the tolerance of float32."""
     model, tiny = halved(name), tiny_task(name)
     task = Task(load_graph(model), tiny.rules, tiny.cost)
@@ -57,7 +57,7 @@ def test_what_greedy_finds_in_half_precision_is_equal(name):
 
 
 @pytest.mark.parametrize("factor", [0.98, 1.02])
-def test_what_is_worse_than_rounding_is_caught(bert, factor):
+def test_an_error_larger_than_rounding_is_caught_in_half_precision(bert, factor):
     damaged = onnx.ModelProto()
     damaged.CopyFrom(bert)
     tensor = next(t for t in damaged.graph.initializer if len(t.dims) == 2 and t.dims[0] == t.dims[1])
@@ -68,7 +68,7 @@ def test_what_is_worse_than_rounding_is_caught(bert, factor):
     assert failures
 
 
-def test_the_limit_is_what_the_originals_own_sessions_are_off(bert):
+def test_the_error_limit_is_proportional_to_the_error_of_the_originals_own_sessions(bert):
     """The limit of each output is the error of the original's own sessions times a margin.
 
     So the limit is no fixed number, and a model with accurate rounding gets a small limit.
@@ -94,7 +94,7 @@ def quantised(tmp_path_factory) -> onnx.ModelProto:
     return quantised_model(tmp_path_factory.mktemp("quantised"))
 
 
-def test_a_quantised_model_may_be_off_by_steps_that_onnx_runtime_is_off_by_itself(quantised):
+def test_a_quantised_model_may_differ_by_a_step_that_onnx_runtime_itself_differs_by(quantised):
     """A quantised model may differ by one step of 255 in a few of 16,384 elements.
 
     The original itself differs by this step between float and integer computation. The test takes the first seed whose
@@ -116,7 +116,7 @@ def test_a_quantised_model_may_be_off_by_steps_that_onnx_runtime_is_off_by_itsel
 
 
 @pytest.mark.parametrize("factor", [0.9, 1.1])
-def test_a_quantised_model_of_another_scale_is_caught(quantised, factor):
+def test_a_quantised_model_with_a_wrong_scale_is_caught(quantised, factor):
     damaged = onnx.ModelProto()
     damaged.CopyFrom(quantised)
     scale = next(tensor for tensor in damaged.graph.initializer if tensor.name == "w_scale")
@@ -125,7 +125,7 @@ def test_a_quantised_model_of_another_scale_is_caught(quantised, factor):
 
 
 @pytest.mark.parametrize("off", [True, False])
-def test_where_the_original_itself_is_off_by_more_than_any_limit_nothing_is_compared(off):
+def test_nothing_is_compared_if_the_originals_own_error_exceeds_every_limit(off):
     """Nothing is compared if the original itself has an error above every limit, as with saturating 16-bit sums.
 
     A model still equals itself then. If only another session of the original has such an error, outputs are compared.
@@ -152,7 +152,7 @@ def test_where_the_original_itself_is_off_by_more_than_any_limit_nothing_is_comp
         ("half", ["env.widen=true"], 1.5, True), ("single", [], 0.8, False),
     ],
 )  # fmt: skip
-def test_a_run_computes_in_float32_if_that_is_not_slower_and_may_round(
+def test_a_half_precision_model_is_widened_if_float32_is_not_slower_and_rounding_is_allowed(
     model, overrides, ratio, widens, bert, tmp_path, monkeypatch
 ):
     monkeypatch.setattr("rlflow.tasks.rewriting.ratios_in_turns", lambda *_: [ratio])
@@ -166,7 +166,7 @@ def test_a_run_computes_in_float32_if_that_is_not_slower_and_may_round(
     assert RewritingSpec.settled(config, source) == config
 
 
-def test_timings_of_another_machine_keep_the_precision(bert, tmp_path, monkeypatch):
+def test_a_model_is_not_widened_for_timings_of_another_machine(bert, tmp_path, monkeypatch):
     monkeypatch.setattr("rlflow.tasks.rewriting.ratios_in_turns", lambda *_: [0.5])
     source = tmp_path / "model.onnx"
     onnx.save(bert, source)

@@ -45,12 +45,12 @@ def left(task: Task, actions, seconds: float = 60.0) -> list[tuple[int, int]]:
 
 # Three Relu and three Exp: a group gains 30 or 300; the uncertainty of two groups of three is 3 · off · sqrt(2).
 @pytest.mark.parametrize("off, kept", [(6, {ABS, TANH}), (8, {TANH}), (69, {TANH}), (71, set())])
-def test_a_group_stays_if_it_gains_more_than_it_may_be_off(off, kept):
+def test_a_group_of_rewrites_stays_if_its_gain_exceeds_its_uncertainty(off, kept):
     actions = left(chain(off), [(ABS, 0), (TANH, 1), (ABS, 1), (TANH, 0), (ABS, 0), (TANH, 0)])
     assert {xfer_id for xfer_id, _ in actions} == kept and len(actions) == 3 * len(kept)
 
 
-def test_what_others_need_stays_and_a_detour_that_leads_nowhere_goes():
+def test_needed_rewrites_stay_and_useless_detours_are_pruned():
     task = chain(1)
     actions = [(NEG, 0), (NEG_TANH, 0), (ABS, 0)]  # the costs change by +100, -200 and -10
     assert left(task, actions) == actions
@@ -60,7 +60,7 @@ def test_what_others_need_stays_and_a_detour_that_leads_nowhere_goes():
 
 
 @pytest.mark.parametrize("seed", range(at_night(8, 2)))
-def test_the_estimate_rises_by_no_more_than_it_may_be_off(seed):
+def test_pruning_raises_the_estimate_by_no_more_than_its_uncertainty(seed):
     task = random_task(seed, length=12)
     rng = np.random.default_rng(seed)
     task.cost.off.update({op: int(rng.integers(0, 8)) for op in OPS})
@@ -72,7 +72,7 @@ def test_the_estimate_rises_by_no_more_than_it_may_be_off(seed):
 
 
 @pytest.mark.parametrize("seed", range(at_night(4, 1)))
-def test_without_any_group_that_is_left_the_estimate_would_rise_by_more_than_it_may_be_off(seed):
+def test_removing_any_remaining_group_raises_the_estimate(seed):
     """Removing any remaining group raises the estimate; the costs here have no uncertainty."""
     task = random_task(seed, length=12)
     kept = left(task, walk(task, 15, seed))
@@ -82,7 +82,7 @@ def test_without_any_group_that_is_left_the_estimate_would_rise_by_more_than_it_
                for group in groups(rewrites, whole))  # fmt: skip
 
 
-def test_small_losses_do_not_add_up_to_a_sure_one():
+def test_small_pruned_losses_do_not_add_up_to_a_certain_loss():
     """Each of the rules gains 10 with an uncertainty of 12 from its own kernels; together they gain 40 ± 24."""
     rules = "Relu(x) => Abs(x)\nExp(x) => Tanh(x)\nCeil(x) => Neg(x)\nFloor(x) => Sign(x)"
     before, after = ("Relu", "Exp", "Ceil", "Floor"), ("Abs", "Tanh", "Neg", "Sign")
@@ -92,7 +92,7 @@ def test_small_losses_do_not_add_up_to_a_sure_one():
     assert 0 < len(kept) < 4
 
 
-def test_of_what_is_exact_only_what_gains_nothing_goes():
+def test_pruning_by_an_exact_cost_removes_only_rewrites_without_a_gain():
     task = tiny_task("tiny_bert_base")
     best, noisy = greedy(task.initial, 100), walk(task, 10, 0)
     kept = left(task, noisy)
@@ -100,7 +100,7 @@ def test_of_what_is_exact_only_what_gains_nothing_goes():
     assert follow(task, left(task, best.actions)).objective == best.state.objective
 
 
-def test_without_time_nothing_is_taken_back():
+def test_pruning_removes_nothing_if_there_is_no_time():
     actions = [(ABS, 0), (TANH, 1)]
     assert left(chain(500), actions, seconds=0) == actions
 
@@ -108,7 +108,7 @@ def test_without_time_nothing_is_taken_back():
 # -- shares ------------------------------------------------------------------------------------------
 
 
-def test_a_group_gains_what_the_file_takes_longer_without_it():
+def test_the_gain_of_a_group_is_the_rise_in_cost_without_the_group():
     task = chain(2)
     actions = [(ABS, 0), (TANH, 1), (NEG, 0), (NEG_TANH, 0), (ABS, 0)]
     listed = [share for share, _ in shares(task, candidate(task, actions))]
@@ -120,7 +120,7 @@ def test_a_group_gains_what_the_file_takes_longer_without_it():
                shares(task, candidate(task, actions)))  # fmt: skip
 
 
-def test_no_more_groups_are_listed_than_can_be_read_and_the_smallest_are_one(monkeypatch):
+def test_the_smallest_groups_beyond_the_limit_are_listed_as_one(monkeypatch):
     task = chain(2)
     delivered = candidate(task, [(ABS, 0), (TANH, 1), (NEG, 0), (NEG_TANH, 0)])
     monkeypatch.setattr(module, "MAX_GROUPS", 2)

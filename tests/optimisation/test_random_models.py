@@ -37,7 +37,7 @@ def test_only_outputs_that_depend_on_a_draw_are_not_compared():
     assert not other.ok and all("'z'" in finding.message for finding in other.failures())
 
 
-def test_a_candidate_draws_as_often_as_the_original():
+def test_a_candidate_must_draw_random_numbers_as_often_as_the_original():
     for op, by in (("RandomNormalLike", "Neg"), ("RandomNormalLike", "RandomUniformLike"), ("Sub", "RandomNormalLike")):
         candidate = changed(op, by)
         if op == "Sub":
@@ -48,7 +48,7 @@ def test_a_candidate_draws_as_often_as_the_original():
         assert "the original draws random numbers by 2 RandomNormalLike, the candidate" in failure.message
 
 
-def test_where_every_output_depends_on_a_draw_the_models_are_still_run():
+def test_models_are_still_run_if_every_output_depends_on_a_random_draw():
     noisy = CASES["a"].make()
     findings = validate(noisy, noisy)
     assert findings.ok and not findings.compared
@@ -58,7 +58,7 @@ def test_where_every_output_depends_on_a_draw_the_models_are_still_run():
     assert not validate(noisy, broken).ok
 
 
-def test_no_rule_is_blamed_for_a_draw(tmp_path):
+def test_no_rule_is_blamed_for_a_random_draw(tmp_path):
     for name in ("a", "b", "c", "d", "beside-a-draw", "dropout"):
         source = CASES[name].make()
         task = Task(load_graph(source), load_rules(), AnalyticCost())

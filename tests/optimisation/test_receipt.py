@@ -78,7 +78,7 @@ def test_a_receipt_survives_json_and_says_what_was_done(tmp_path):
     assert again.hash == receipt["result_hash"] and digest(again) == digest(result)
 
 
-def test_every_graph_on_the_way_can_be_looked_at():
+def test_every_intermediate_graph_of_a_receipt_can_be_retraced():
     receipt, result = receipt_of("tiny_resnet18")
     graphs = list(retrace(receipt, load("tiny_resnet18")))
     state, hashes = tiny_task("tiny_resnet18").initial, []
@@ -97,7 +97,7 @@ def test_an_empty_receipt_replays_to_the_exported_original():
     assert digest(replay(receipt, load("tiny_resnet18"))) == digest(task.graph)
 
 
-def test_only_the_named_families_are_needed():
+def test_a_receipt_replays_with_only_its_named_rule_families():
     task = tiny_task("tiny_resnet18", rules=("convolution",))
     result = greedy(task.initial, 500)
     receipt = make_receipt(task.graph, task.rules, ["convolution"], result.actions, result.state.graph, {})
@@ -119,7 +119,7 @@ def greedy_receipt(model: onnx.ModelProto, **sizes) -> tuple[dict, Graph]:
     return made, read.state.graph
 
 
-def test_a_receipt_of_an_open_model_leads_to_an_open_model():
+def test_a_receipt_of_a_symbolic_model_replays_to_a_symbolic_model():
     receipt, result = greedy_receipt(open_model("batch"), shapes=(("batch", (2, 8)),))
     assert receipt["symbols"] == {"batch": 1} and receipt["shapes"] == {} and len(receipt["actions"]) == 2
     assert sizes_of(json.loads(json.dumps(receipt))) == {"batch": (2, 8)}
@@ -131,7 +131,7 @@ def test_a_receipt_of_an_open_model_leads_to_an_open_model():
         replay(receipt, open_model(2))
 
 
-def test_receipts_of_the_first_format_are_of_fixed_sizes():
+def test_receipts_of_the_first_format_bind_all_symbolic_sizes():
     """Receipts of the first format have neither symbols nor typical sizes; they bind all open sizes."""
     receipt, result = greedy_receipt(open_model("batch"), shapes=(("batch", 2),), fix=True)
     assert receipt["format"] == 3 and receipt["shapes"] == {"batch": 2} and receipt["symbols"] == {}
@@ -143,7 +143,7 @@ def test_receipts_of_the_first_format_are_of_fixed_sizes():
 
 
 @pytest.mark.parametrize("sizes", [3, [3], [{"batch": 0}], [{"batch": "2"}], None])
-def test_typical_sizes_that_are_none_are_refused(sizes):
+def test_malformed_typical_sizes_of_a_receipt_are_refused(sizes):
     with pytest.raises(RLFlowError, match="not a receipt"):
         sizes_of({"format": 3, "sizes": sizes})
 
@@ -197,12 +197,12 @@ def test_a_missing_key_is_named(receipt, key):
 
 
 @pytest.mark.parametrize("value", [[], 3, "text", None])
-def test_what_is_not_even_a_mapping_is_refused(value):
+def test_a_receipt_that_is_not_a_mapping_is_refused(value):
     with pytest.raises(RLFlowError, match="not a receipt"):
         replay(value, load("tiny_resnet18"))
 
 
-def test_another_model_is_refused(receipt):
+def test_a_receipt_of_another_model_is_refused(receipt):
     with pytest.raises(RLFlowError, match="belongs to another model"):
         replay(receipt, load("tiny_resnet50"))
     with pytest.raises(RLFlowError, match="belongs to another model"):

@@ -110,7 +110,7 @@ def test_a_planted_fault_in_a_body_is_left_out_and_the_receipt_names_the_body(tm
     assert (action["rule"], action["body"]) == ("no-one", "loop_0/body")
 
 
-def test_the_rest_is_delivered_with_a_receipt_and_a_report(tmp_path):
+def test_a_repaired_candidate_is_delivered_with_a_receipt_and_a_fault_report(tmp_path):
     task, actions = planted()
     source = tmp_path / "model.onnx"
     save_model(onnx.parser.parse_model(CHAIN), source)
@@ -125,7 +125,7 @@ def test_the_rest_is_delivered_with_a_receipt_and_a_report(tmp_path):
     assert str(tmp_path) not in report
 
 
-def test_where_nothing_is_left_the_original_is_delivered(tmp_path):
+def test_the_original_is_delivered_if_no_rewrite_is_left(tmp_path):
     task, _ = planted()
     actions, source = steps(task, "wrong"), tmp_path / "model.onnx"
     save_model(onnx.parser.parse_model(CHAIN), source)
@@ -136,7 +136,7 @@ def test_where_nothing_is_left_the_original_is_delivered(tmp_path):
     assert FAULT_REPORT in outcome["reason"] and (tmp_path / FAULT_REPORT).exists()
 
 
-def test_a_known_fault_is_left_out_without_a_run():
+def test_a_rewrite_that_triggers_a_known_fault_is_left_out_without_a_run():
     task = task_of(SHARED_PAD, load_rules())
     actions, seen = steps(task, "pad-averagepool", "identity"), []
     result = repaired(task, actions, compares(task, seen))
@@ -145,7 +145,7 @@ def test_a_known_fault_is_left_out_without_a_run():
     assert len(seen) == 1 and seen[0].hash == result.state.hash == follow(task, steps(task, "identity")).hash
 
 
-def test_a_fault_of_onnxruntime_that_is_not_known_is_distinguished_from_one_of_a_rule(monkeypatch):
+def test_an_unknown_fault_of_onnxruntime_is_not_blamed_on_a_rule(monkeypatch):
     monkeypatch.setattr(repair, "known_faults", lambda graph, sizes: Counter())
     task = task_of(SHARED_PAD, load_rules())
     result = repaired(task, steps(task, "identity", "pad-averagepool"), compares(task))
@@ -168,7 +168,7 @@ def judged(wrong) -> Findings:
 
 @pytest.mark.parametrize("name", ["tiny_bert_base", *slow("tiny_resnet18", "tiny_inception_v3")])
 @pytest.mark.parametrize("seed", range(at_night(3, 1)))
-def test_a_walk_without_a_fault_stays_as_it_is(name, seed):
+def test_a_path_of_correct_rewrites_is_left_unchanged(name, seed):
     task = tiny_task(name)
     actions = walk(task, seed)
     result = repaired(task, actions, lambda state: judged(False))
@@ -178,7 +178,7 @@ def test_a_walk_without_a_fault_stays_as_it_is(name, seed):
 
 @pytest.mark.parametrize("name", ["tiny_resnet18", "tiny_bert_base", *slow("tiny_inception_v3")])
 @pytest.mark.parametrize("seed", range(at_night(4, 1)))
-def test_whatever_is_wrong_what_is_left_is_right_and_can_be_made(name, seed):
+def test_a_repaired_candidate_is_equal_and_replayable_whichever_operator_is_wrong(name, seed):
     """Whichever new operator is called wrong, the repaired candidate is equal and can be replayed.
 
     The comparison rejects graphs with one operator type that the walk made and that the model does not have.
@@ -200,7 +200,7 @@ def test_whatever_is_wrong_what_is_left_is_right_and_can_be_made(name, seed):
         assert {each.blame for each in result.left_out} <= {"rule", "needed"}
 
 
-def test_a_rule_that_is_to_blame_twice_is_left_out_altogether():
+def test_a_rule_blamed_too_often_is_left_out_entirely():
     task = tiny_task("tiny_resnet18")
     rule = next(k for k, count in enumerate(task.initial.counts) if count > 2 * MAX_FAULTS_OF_RULE)
     actions, state = [], task.initial
@@ -222,7 +222,7 @@ def test_a_rule_that_is_to_blame_twice_is_left_out_altogether():
     assert len(runs) < 4 * len(actions)
 
 
-def test_an_original_that_reading_changes_blames_no_rule():
+def test_no_rule_is_blamed_if_reading_changes_the_original():
     task, actions = planted()
     result = repaired(task, actions, lambda state: judged(True))
     assert result.actions == [] and {each.blame for each in result.left_out} == {"needed"}

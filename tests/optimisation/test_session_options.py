@@ -60,7 +60,7 @@ def test_options_without_a_shown_gain_are_not_chosen(model, monkeypatch, ratios,
     assert session_code({"session": result}) is None
 
 
-def test_fewer_threads_are_tried_only_where_there_are_several_and_low_precision_keeps_its_optimisations():
+def test_thread_options_need_several_threads_and_low_precision_keeps_its_optimisations():
     assert all(not one.threads and one.spinning and not one.parallel for one in contenders(1, False))
     assert {one.threads for one in contenders(8, False)} == {0, 1, 4}
     assert all(one.level == "all" and not one.without for one in contenders(2, True))
@@ -78,7 +78,7 @@ def test_options_that_change_outputs_are_not_chosen(model, monkeypatch):
     assert chosen(model, monkeypatch, ratios)["setup"] == {"threads": 2, "spinning": False}
 
 
-def test_a_session_has_the_options_beside_its_file(model):
+def test_a_session_uses_the_options_stored_beside_its_model(model):
     inputs = random_inputs(load("tiny_resnet18"), 0)
     plain = rlflow.session(model)
     write_setup(model, CHOSEN, MEASURED)
@@ -112,13 +112,13 @@ def test_the_code_of_a_report_opens_the_same_session(model, monkeypatch):
         '{"format": 1, "setup": {"without": ["a/b"]}}', '{"format": 1, "setup": {"arena": 0}}',
     ],
 )  # fmt: skip
-def test_a_session_file_with_anything_else_is_refused(model, text):
+def test_a_malformed_session_file_is_refused(model, text):
     session_file(model).write_text(text)
     with pytest.raises(RLFlowError, match="session.json"):
         rlflow.session(model)
 
 
-def test_a_call_writes_the_options_beside_the_model_and_removes_old_ones(model, tmp_path, monkeypatch):
+def test_saving_a_result_writes_its_session_options_and_removes_old_ones(model, tmp_path, monkeypatch):
     found = {"setup": CHOSEN.changes(), "measured": MEASURED, "tried": 9}
     monkeypatch.setattr("rlflow.optimisation.pipeline.best_session", lambda *_: found)
     options = {"cost.name": "roofline", "search.interactions": 100, "search.grasp.patience": 3}
@@ -137,6 +137,6 @@ def test_a_part_of_the_seconds_is_kept_for_session_options():
     assert (kept.session_seconds, kept.end, kept.search_seconds) == (10, plain.end - 10, 25)
 
 
-def test_a_report_says_so_if_there_was_no_time():
+def test_a_report_says_if_there_was_no_time_for_session_options():
     assert "no time" in session_text({"session": {"setup": {}, "measured": None, "tried": 0}})
     assert session_text({}) is None

@@ -41,7 +41,7 @@ def repeats(task: Task) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("later, gains", [(1.0e6, False), (0.96e6, True)])
-def test_what_was_chance_is_lost_and_what_was_not_is_a_gain_for_sure(tmp_path, monkeypatch, later, gains):
+def test_repeated_timings_remove_a_gain_by_chance_and_confirm_a_real_one(tmp_path, monkeypatch, later, gains):
     task, state = promised(tmp_path, monkeypatch, {"Relu": [1e6], "Abs": [0.96e6, *[later] * 3]})
     assert state.objective < task.initial.objective  # the search replaces all Relus
     spread = graph_spread(task.cost, state.graph) - graph_spread(task.cost, task.graph)
@@ -51,7 +51,7 @@ def test_what_was_chance_is_lost_and_what_was_not_is_a_gain_for_sure(tmp_path, m
     assert (longer > off) == gains
 
 
-def test_what_decides_is_timed_again_until_it_is_known_and_all_is_counted_anew(tmp_path, monkeypatch):
+def test_deciding_kernels_are_retimed_until_the_gain_is_settled_and_costs_are_recomputed(tmp_path, monkeypatch):
     task, state = promised(tmp_path, monkeypatch, {"Relu": [1e6], "Abs": [0.97e6]})
     before, known = graph_spread(task.cost, task.graph), repeats(task)
     longer, off = settle(task.cost, state.graph, task.graph, time.monotonic() + 60)  # ends before the deadline
@@ -64,7 +64,7 @@ def test_what_decides_is_timed_again_until_it_is_known_and_all_is_counted_anew(t
 
 
 @pytest.mark.parametrize("seconds, relu", [(0, 1e6), (60, 2e6)])
-def test_nothing_is_timed_again_without_time_or_where_it_is_known(tmp_path, monkeypatch, seconds, relu):
+def test_kernels_are_not_retimed_without_time_or_if_the_gain_is_already_certain(tmp_path, monkeypatch, seconds, relu):
     task, state = promised(tmp_path, monkeypatch, {"Relu": [relu], "Abs": [0.97e6]})
     known = repeats(task)
     settle(task.cost, state.graph, task.graph, time.monotonic() + seconds)

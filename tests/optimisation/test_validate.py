@@ -176,7 +176,7 @@ def test_a_model_equals_itself(tmp_path):
         assert json.loads(json.dumps(result.to_dict())) == result.to_dict()
 
 
-def test_rounding_passes_and_more_does_not():
+def test_differences_pass_only_within_the_tolerance():
     nudged = small_model()
     weights(nudged, "v").raw_data = (numpy_helper.to_array(weights(nudged, "v")) * np.float32(1 + 1e-5)).tobytes()
     result = validate(small_model(), nudged)
@@ -195,7 +195,7 @@ def test_a_saturated_output_does_not_hide_an_error_before_it(last):
     assert len(result.failures()) == 3 + len(SPECIAL) + 3
 
 
-def test_what_softmax_is_blind_to_is_no_error_before_it():
+def test_a_shift_that_softmax_removes_is_no_error():
     shifted = small_model(scale=30.0)
     shifted.graph.initializer.append(numpy_helper.from_array(np.float32(1000), "shift"))
     node(shifted, "Softmax").input[0] = "shifted"
@@ -204,7 +204,7 @@ def test_what_softmax_is_blind_to_is_no_error_before_it():
     assert validate(small_model(scale=30.0), shifted, tolerance=1e-3).ok
 
 
-def test_a_damaged_weight_is_named_where_no_output_shows_it():
+def test_a_damaged_weight_is_named_although_no_output_shows_the_damage():
     damaged = small_model()
     change_weight(damaged)
     (failure,) = validate(small_model(), damaged).failures()
@@ -273,7 +273,7 @@ def test_special_values_show_what_ordinary_ones_hide(make, before, after, seen):
     assert validate(make(before), make(before), tolerance=0.0).max_error == 0
 
 
-def test_where_the_last_digits_decide_nothing_is_compared():
+def test_outputs_decided_by_rounding_are_not_compared():
     def best(*order: str) -> onnx.ModelProto:
         """Return ArgMax of x + a + b + c; the sum equals x except for rounding, so equal elements of x give ties."""
         names = ["x", *(f"t{k}" for k in range(len(order)))]
@@ -297,7 +297,7 @@ def test_where_the_last_digits_decide_nothing_is_compared():
     assert len({tuple(run(session(best(*order), 1, False), ties)[0]) for order in orders}) > 1
 
 
-def test_a_model_that_lost_all_elements_of_a_tensor_is_not_run():
+def test_a_candidate_with_a_new_empty_tensor_is_not_run():
     none = {"none": np.array([0])}
     empty = chain(
         helper.make_node("Slice", ["x", "none", "none"], ["e"]), helper.make_node("Concat", ["e", "x"], ["y"], axis=0),
@@ -310,7 +310,7 @@ def test_a_model_that_lost_all_elements_of_a_tensor_is_not_run():
     assert validate(empty, empty).ok
 
 
-def test_inputs_are_special_where_they_may_be():
+def test_special_inputs_are_drawn_only_where_they_are_valid():
     model = load("tiny_bert_base")  # all inputs are integers: indices and a mask
     drawn = special_inputs(Feeds.of(model), 0, {})
     assert [given.name for given in drawn] == ["zeros", "ones", "large"]
@@ -323,7 +323,7 @@ def test_inputs_are_special_where_they_may_be():
     assert np.abs(arrays[-1].arrays["input"])[arrays[-1].arrays["input"] != 0].min() < np.finfo(np.float32).tiny
 
 
-def test_a_scalar_input_is_an_array():
+def test_a_model_with_a_scalar_input_can_be_validated():
     model = chain(helper.make_node("Relu", ["x"], ["y"]), constants={}, shape=(), y=(TensorProto.FLOAT, ()))
     assert validate(model, model).ok
 
@@ -402,7 +402,7 @@ def test_a_receipt_that_cannot_be_repeated_is_a_finding():
 
 
 @pytest.mark.parametrize("location", ["/dev/zero", "pipe", "../weights.bin"])
-def test_beside_a_receipt_no_weights_of_a_refused_candidate_are_read(location, monkeypatch, tmp_path):
+def test_external_weights_of_a_refused_candidate_are_not_read(location, monkeypatch, tmp_path):
     """External weights of a refused candidate are never read, because they may be endless."""
     receipt, result, rules = walk_of(["relu-twice"])
     (tmp_path / "weights.bin").write_bytes(bytes(1 << 20))
@@ -420,7 +420,7 @@ def test_beside_a_receipt_no_weights_of_a_refused_candidate_are_read(location, m
     assert [ok for ok, _ in said] == [True, True, False, True] and "is refused" in said[2][1]
 
 
-def test_sizes_that_the_receipt_binds_are_bound_in_the_candidate_where_they_are_symbolic():
+def test_sizes_that_the_receipt_binds_are_bound_in_a_symbolic_candidate():
     original, shapes, rules = small_model(), {"batch": 2}, load_rules()
     for value in (*original.graph.input, *original.graph.output):
         value.type.tensor_type.shape.dim[0].dim_param = "batch"
@@ -442,7 +442,7 @@ def test_sizes_that_the_receipt_binds_are_bound_in_the_candidate_where_they_are_
 # -- the command -----------------------------------------------------------------------------------
 
 
-def test_the_command_answers_with_its_exit_status(capsys, tmp_path):
+def test_the_exit_status_of_validate_says_whether_the_models_are_equal(capsys, tmp_path):
     onnx.save(small_model(), tmp_path / "a.onnx")
     onnx.save(small_model(scale=2.0), tmp_path / "b.onnx")
     a, b = tmp_path / "a.onnx", tmp_path / "b.onnx"
@@ -460,7 +460,7 @@ def test_the_command_answers_with_its_exit_status(capsys, tmp_path):
         assert in_process(capsys, "validate", a, a, *wrong).error
 
 
-def test_a_last_operator_that_changed_is_said_not_skipped():
+def test_a_changed_last_operator_is_reported_as_not_compared():
     changed = small_model()
     node(changed, "Softmax").output[0] = "log"
     node(changed, "Softmax").op_type = "LogSoftmax"
@@ -473,14 +473,14 @@ def test_a_last_operator_that_changed_is_said_not_skipped():
     assert [f["compared"] for f in result.to_dict()["findings"]].count(False) == 2
 
 
-def test_where_no_output_was_compared_it_is_not_said_that_none_differs():
+def test_the_summary_claims_no_equality_if_no_output_was_compared():
     left = Finding("numerics", True, "set 0: nothing was compared: a reason", compared=False)
     assert sure(Findings([left])) == "0 checks passed, 1 could not be compared; no output was compared"
     equal = Finding("numerics", True, "output 'best': equal")
     assert sure(Findings([equal, left])) == "1 checks passed, 1 could not be compared; no output differs"
 
 
-def test_weights_outside_the_file_are_read_from_beside_it(tmp_path):
+def test_external_weights_are_read_from_the_folder_of_the_model(tmp_path):
     folder = tmp_path / "there"
     folder.mkdir()
     onnx.save(small_model(), folder / "a.onnx", save_as_external_data=True, location="a.data", size_threshold=0)
@@ -490,7 +490,7 @@ def test_weights_outside_the_file_are_read_from_beside_it(tmp_path):
     assert not validate(small_model(), folder / "a.onnx").ok
 
 
-def test_a_symbolic_dimension_may_become_what_it_was_bound_to():
+def test_a_symbolic_dimension_may_be_replaced_by_its_bound_size():
     def batch(size):
         model = small_model()
         for value in (*model.graph.input, *model.graph.output):
@@ -509,7 +509,7 @@ def test_a_symbolic_dimension_may_become_what_it_was_bound_to():
     assert not validate(batch(None), batch(2), shapes={"batch": 2}).ok
 
 
-def test_what_cannot_be_read(tmp_path):
+def test_an_unreadable_original_raises_and_an_unreadable_candidate_is_a_finding(tmp_path):
     (tmp_path / "junk.onnx").write_bytes(b"\xff" * 50)
     with pytest.raises(RLFlowError, match="is not an ONNX file"):
         validate(tmp_path / "junk.onnx", small_model())
@@ -519,7 +519,7 @@ def test_what_cannot_be_read(tmp_path):
     assert (finding.kind, finding.ok) == ("structure", False)
 
 
-def test_values_that_are_not_finite_must_be_the_same():
+def test_non_finite_values_must_be_equal():
     nan, inf = np.nan, np.inf
     assert relative_error(np.array([1, nan, inf]), np.array([1.5, nan, inf])) == 0.5
     assert relative_error(np.array([1, nan]), np.array([1, 1.0])) == inf

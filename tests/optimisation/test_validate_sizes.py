@@ -64,7 +64,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", RIGHT)
-def test_what_is_equal_for_every_size_is_found_equal_at_six(name):
+def test_a_candidate_equal_at_every_size_is_found_equal_at_six_sizes(name):
     result = validate(SCALED, RIGHT[name], shapes={"seq": 128})
     assert result.ok, result
     seen = result.to_dict()["sizes"]
@@ -75,7 +75,7 @@ def test_what_is_equal_for_every_size_is_found_equal_at_six(name):
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_what_is_right_at_the_typical_size_alone_is_caught(name):
+def test_a_candidate_right_only_at_the_typical_size_is_caught(name):
     original, candidate, how = WRONG[name]
     result = validate(original, candidate, shapes={"seq": 128})
     there = {tuple(each["sizes"].values()): each["verdict"] for each in result.to_dict()["sizes"]}
@@ -85,14 +85,14 @@ def test_what_is_right_at_the_typical_size_alone_is_caught(name):
     assert bool(refused) == (how == "does not run")
 
 
-def test_where_a_size_is_refused_it_is_named():
+def test_the_sizes_that_a_candidate_refuses_are_named():
     result = validate(SCALED, WRONG["a batch of 1 in it"][1], shapes={"seq": 128})
     as_written, optimised = [f.message for f in result.failures() if f.kind == "structure"]
     assert optimised.endswith("that the original runs at: batch = 5, seq = 13")
     assert as_written.endswith("that the original runs at: batch = 5, seq = 13; batch = 3, seq = 128")
 
 
-def test_the_original_is_not_blamed_for_where_it_does_not_run_itself():
+def test_the_original_is_not_blamed_for_sizes_at_which_it_does_not_run():
     table = ", ".join(f"{k}.0" for k in range(32))  # a table of 32 positions
     original = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["" : 17]>
 g (float[batch,seq,1] x) => (float[batch,seq,1] y) <int64[1] zero = {{0}}, int64[1] one = {{1}}, int64[1] two = {{2}},
@@ -112,7 +112,7 @@ g (float[batch,seq,1] x) => (float[batch,seq,1] y) <int64[1] zero = {{0}}, int64
     assert "could not be compared" in checks_text(findings)
 
 
-def test_at_a_size_that_the_original_refuses_a_candidate_may_do_what_it_likes():
+def test_a_candidate_may_do_anything_at_sizes_that_the_original_refuses():
     """Candidates are compared only at sizes at which the original runs.
 
     The candidate runs at any seq, but the original at multiples of 32 only.
@@ -124,7 +124,7 @@ def test_at_a_size_that_the_original_refuses_a_candidate_may_do_what_it_likes():
     assert result.ok and len(ran) == 1 + MORE_SIZES and all(seq % 32 == 0 for seq in ran) and len(set(ran)) >= 4
 
 
-def test_symbols_that_must_fit_each_other():
+def test_drawn_sizes_satisfy_the_relations_between_symbols():
     """Sizes are drawn so that symbols fit together: the mask has its own symbol, whose size must be past + seq."""
     original = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
 g (float[past] x, float[seq] z, float[total] mask) => (float[total] y) {
@@ -143,7 +143,7 @@ g (float[past] x, float[seq] z, float[total] mask) => (float[total] y) {
 # -- sizes that the user names ----------------------------------------------------------------------
 
 
-def test_all_sizes_that_are_named_are_compared():
+def test_all_named_sizes_are_compared():
     result = validate(SCALED, SCALED, shapes={"seq": (16, 128, 512)})
     compared = [tuple(each["sizes"].values()) for each in result.to_dict()["sizes"]]
     assert compared[:3] == [(1, 16), (1, 128), (1, 512)] and len(compared) == 3 + MORE_SIZES
@@ -151,7 +151,7 @@ def test_all_sizes_that_are_named_are_compared():
     assert any(f.message.startswith("batch = 1, seq = 16: ") for f in baked.failures())
 
 
-def test_a_symbol_may_become_a_size_only_where_it_is_fixed():
+def test_a_symbol_may_become_a_number_only_if_it_is_fixed_to_that_number():
     frozen = model("  a = Mul (x, w)\n  y = Reshape (a, both)", "float[1,128,4]")
     result = validate(SCALED, frozen, shapes={"batch": 1, "seq": 128}, fix=True)
     assert result.ok, result
@@ -187,7 +187,7 @@ IMAGE = {"b": 1, "h": 224, "w": 224}
 
 
 @pytest.mark.parametrize("typical", [BERT, IMAGE, {"batch": 1}, {"seq": 128}, {"batch": 8, "seq": 7}])
-def test_five_sizes_that_nobody_named(typical):
+def test_five_further_sizes_include_ones_larger_sizes_and_unequal_symbols(typical):
     chosen = [sizes for sizes, _, _ in tried(typical)]
     assert len(chosen) == MORE_SIZES and typical not in chosen
     assert all(chosen.count(each) == 1 for each in chosen)
@@ -201,17 +201,17 @@ def test_five_sizes_that_nobody_named(typical):
     assert tried({}) == []
 
 
-def test_a_size_is_never_below_its_least():
+def test_a_chosen_size_is_never_below_its_minimum():
     assert tried({"past": 128}, least={"past": 0})[0][0] == {"past": 0}
     assert min(sizes["k"] for sizes, _, _ in tried({"k": 128}, least={"k": 4})) == 4
 
 
-def test_symbols_that_must_be_equal_get_primes_too():
+def test_symbols_that_must_be_equal_get_prime_sizes_too():
     ran = [sizes for sizes, result, _ in tried({"a": 100, "b": 100}, lambda s: s["a"] == s["b"]) if result]
     assert len(ran) == MORE_SIZES and {"a": 13, "b": 13} in ran
 
 
-def test_images_of_whole_blocks():
+def test_valid_sizes_are_found_for_images_of_whole_blocks():
     def runs(chosen):
         return chosen["h"] % 32 == chosen["w"] % 32 == 0
 
@@ -221,7 +221,7 @@ def test_images_of_whole_blocks():
     assert len(square) == MORE_SIZES
 
 
-def test_a_size_for_which_there_is_no_time_is_said_and_not_counted(monkeypatch):
+def test_a_size_skipped_for_lack_of_time_is_reported_as_not_compared(monkeypatch):
     late = tried(BERT, seconds=-1.0)
     assert late and all(each[1:] == (None, "the time limit was reached") for each in late)
     monkeypatch.setattr(numerics, "elsewhere", lambda *given: elsewhere(*given[:-1], seconds=-1.0))
@@ -231,7 +231,7 @@ def test_a_size_for_which_there_is_no_time_is_said_and_not_counted(monkeypatch):
     assert text.startswith("equal at 1 size (batch x seq): 1x128; ") and text.endswith("not compared")
 
 
-def test_a_size_that_takes_too_much_memory_is_said_and_not_counted(monkeypatch):
+def test_a_size_that_needs_too_much_memory_is_reported_as_not_compared(monkeypatch):
     monkeypatch.setattr("rlflow.optimisation.validate.equality.MOST_BYTES", 4 * 4 * 256)
     result = validate(SCALED, SCALED, shapes={"seq": 128})
     verdicts = {tuple(each["sizes"].values()): each["verdict"] for each in result.to_dict()["sizes"]}
@@ -241,7 +241,7 @@ def test_a_size_that_takes_too_much_memory_is_said_and_not_counted(monkeypatch):
     assert named.to_dict()["sizes"][0]["verdict"] == "ok"
 
 
-def test_what_a_result_of_an_earlier_version_says_has_no_sizes():
+def test_results_of_earlier_versions_have_no_sizes():
     findings = [{"kind": "numerics", "ok": True, "message": "output 'y': equal", "value": None}]
     assert equal_sizes_text(findings) == "" and Findings().at_sizes() == []
 
@@ -249,7 +249,7 @@ def test_what_a_result_of_an_earlier_version_says_has_no_sizes():
 # -- what reads the graph --------------------------------------------------------------------------
 
 
-def test_a_known_fault_is_looked_for_at_the_sizes():
+def test_known_faults_are_looked_for_at_every_given_size():
     graph = load_graph(
         onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 15]>
 g (float[n] x, float[n,2] z) => (float[2] y) <float[2] b = {1.0, 2.0}> {
@@ -261,7 +261,7 @@ g (float[n] x, float[n,2] z) => (float[2] y) <float[2] b = {1.0, 2.0}> {
     assert known_faults(graph, [{"n": 3}, {"n": 0}]) == {"MatMulAddFusion": 1}
 
 
-def test_the_command_says_the_sizes(capsys, tmp_path):
+def test_the_validate_command_reports_the_sizes(capsys, tmp_path):
     a, b, out = tmp_path / "a.onnx", tmp_path / "b.onnx", tmp_path / "findings.json"
     onnx.save(SCALED, a)
     onnx.save(WRONG["a batch of 1 in it"][1], b)

@@ -34,21 +34,21 @@ def is_one(m, p) -> bool:
 # -- laws ------------------------------------------------------------------------------------------
 
 
-def test_sums_and_products_have_one_form(m, abc):
+def test_sums_and_products_have_one_canonical_form(m, abc):
     a, b, c = abc
     assert ((a + b) * (a - b)).key == (a * a - b * b).key
     assert (a * (b + c)).key == (c * a + b * a).key
     assert m.total((3,), lambda k: a).key == (m.number(3) * a).key
 
 
-def test_fractions_are_exact_and_floats_are_read_as_what_they_stand_for(m, abc):
+def test_fractions_are_exact_and_floats_are_read_as_the_numbers_that_they_approximate(m, abc):
     assert (m.number("1/3") * m.number(3)).number == 1
     assert m.number(0.1).number == Fraction(1, 10)
     assert (m.number(1.4142135623730951) * m.number(1.4142135623730951)).number == 2
     assert (m.number(1.4142135623730951) * m.number(0.7071067811865476)).number == 1
 
 
-def test_exponentials(m, abc):
+def test_exponentials_follow_their_laws(m, abc):
     a, b, _ = abc
     exp = lambda p: m.apply("exp", p)  # noqa: E731
     assert exp(a + b).key == (exp(a) * exp(b)).key
@@ -59,7 +59,7 @@ def test_exponentials(m, abc):
     assert exp(m.number(0)).number == 1
 
 
-def test_divisors(m, abc):
+def test_divisors_follow_the_laws_of_division(m, abc):
     a, b, c = abc
     assert is_one(m, a * m.inverse(a))
     assert m.inverse(a * b).key == (m.inverse(a) * m.inverse(b)).key
@@ -73,7 +73,7 @@ def test_divisors(m, abc):
         m.inverse(a - a)
 
 
-def test_roots(m, abc):
+def test_roots_follow_their_laws(m, abc):
     a, b, _ = abc
     sqrt = lambda p: m.apply("sqrt", p)  # noqa: E731
     assert sqrt(m.number(9)).number == 3 and (sqrt(m.number(2)) * sqrt(m.number(3))).key == sqrt(m.number(6)).key
@@ -85,7 +85,7 @@ def test_roots(m, abc):
         sqrt(m.number(-1))
 
 
-def test_maxima(m, abc):
+def test_maxima_follow_their_laws(m, abc):
     a, b, c = abc
     one, two, larger = m.number(1), m.number(2), m.larger
     least = lambda p, q: -larger(-p, -q)  # noqa: E731
@@ -121,7 +121,7 @@ def test_distinct_numbers_stay_distinct(m, abc):
         assert not m.same(one, other)
 
 
-def test_the_right_side_divides_by_no_more_than_the_left(m, abc):
+def test_the_right_side_may_divide_only_by_divisors_of_the_left_side(m, abc):
     a, b, _ = abc
     m.inverse(a * (a + b))
     m.closed = True
@@ -148,7 +148,7 @@ def cases_of(text: str, bound: Bound) -> list[dict]:
     return result
 
 
-def test_every_combination_is_tried():
+def test_every_combination_of_shapes_is_tried():
     """Compare the cases of MatMul with a brute-force count of the shapes that it accepts."""
     result = cases_of(
         "MatMul(x, y) => MatMul(x, y)\n  if rank(x) == 2 and dim(x, 0) != dim(y, rank(y) - 1)",
@@ -163,7 +163,7 @@ def test_every_combination_is_tried():
     assert len(result) == len(pairs)
 
 
-def test_every_window_is_tried():
+def test_every_window_of_a_pool_is_tried():
     result = cases_of(
         "MaxPool(x, kernel_shape=k, strides=s, pads=p) => MaxPool(x, kernel_shape=k, strides=s, pads=p)",
         Bound(3, (2, 3), 99, 1, 1),
@@ -225,20 +225,20 @@ def test_a_false_rule_is_refuted_by_numbers(name, old, new):
         prove_bounded(rules[rules.index(name)], (True, False) if name == "div-by-constant" else (True,), work=3 * SMALL)
 
 
-def test_what_is_not_seen_to_be_equal_is_not_proved(monkeypatch):
+def test_an_equality_that_is_not_recognised_is_not_proved(monkeypatch):
     """Check that a missing law makes a rule unprovable and never refuted."""
     monkeypatch.setattr(bounded.World, "same", lambda self, one, other: False)
     with pytest.raises(Unprovable):
         prove_within_work("Relu(Relu(x)) => Relu(x)")
 
 
-def test_too_little_work_is_no_proof():
+def test_a_proof_that_exceeds_its_work_limit_fails():
     rules = load_rules(families())
     with pytest.raises(TimeoutError):
         prove_bounded(rules[rules.index("conv-averagepool")], work=50_000)
 
 
-def test_no_case_is_no_proof():
+def test_a_rule_without_cases_is_not_proved():
     with pytest.raises(Unprovable, match="no case"):
         prove_within_work("Relu(x) => Neg(x)\n  if rank(x) < 0")
 

@@ -77,7 +77,7 @@ def misfits(op: str) -> list:
 
 
 @pytest.mark.parametrize("op", sorted(CHECKED))
-def test_a_misfit_is_refused_when_a_rule_is_planned(op):
+def test_operands_that_do_not_fit_are_refused_when_a_rule_is_planned(op):
     written = [case for case in misfits(op) for opset in OPSETS if is_planned(op, *case, opset)]
     assert not written, f"{len(written)} misfits of {op} are not refused, the first: {written[0]}"
 
@@ -97,7 +97,7 @@ IN_SYMBOLS = [
 
 
 @pytest.mark.parametrize("op, attributes, fitting, others", IN_SYMBOLS)
-def test_what_fits_at_some_sizes_only_is_refused_when_a_rule_is_planned(op, attributes, fitting, others):
+def test_operands_that_fit_at_some_sizes_only_are_refused_when_a_rule_is_planned(op, attributes, fitting, others):
     assert refused_in_symbols(op, attributes, fitting) is None
     with pytest.raises(Undecided):
         refused_in_symbols(op, attributes, others)
@@ -114,7 +114,7 @@ def refused_in_symbols(op: str, attributes: dict, inputs: list) -> str | None:
 
 
 @pytest.mark.parametrize("op", NOT_ASKED)
-def test_what_planning_does_not_ask_is_not_taken_for_granted(op):
+def test_operators_exempt_from_the_check_are_planned_although_operands_do_not_fit(op):
     assert op not in CHECKED
     assert any(is_planned(op, *case, OPSETS[0]) for case in misfits(op)), f"planning asks {NOT_ASKED[op]} of {op} now"
 
@@ -124,5 +124,5 @@ def test_what_planning_does_not_ask_is_not_taken_for_granted(op):
     "op, others",
     [("Concat", [(2, 2)]), ("Split", [[1, 1]]), ("Gather", [[0]]), ("Softmax", []), ("LayerNormalization", [(2,)])],
 )
-def test_an_axis_that_is_not_there_is_refused(op, others, shape, axis):
+def test_an_invalid_axis_is_refused(op, others, shape, axis):
     assert not fits(op, [shape, *others], {"axis": axis})

@@ -68,7 +68,7 @@ def has_the_declared_defaults(op: str) -> None:
     assert named == set(REST[op]), "an attribute of the operator is not drawn, or is no attribute of it"
 
 
-def test_what_is_drawn_has_the_defaults_of_the_operator():
+def test_drawn_operators_have_their_declared_defaults():
     check_each(has_the_declared_defaults, sorted(op for op in REST if op in STANDARD or op in contrib.OPERATORS))
 
 
@@ -84,14 +84,14 @@ def test_ranks_that_a_rule_asks_for_are_drawn():
     assert ranks_of(rule, [("Conv", 0)]) == draws.SPATIAL and "one or two axes" in coverage(rule)
 
 
-def test_stars_stand_for_every_number_of_inputs():
+def test_a_starred_operand_stands_for_every_number_of_inputs():
     (rule,) = parse("slice: all of it\n  Slice(x, *s) => x\n", "new")
     assert counts_of(rule, rule.ops[0]) == (2, 3, 4)
     (rule,) = parse("expand: all of it\n  Expand(x, *s) => x\n", "new")
     assert counts_of(rule, rule.ops[0]) == (1,)
 
 
-def test_axes_are_sets():
+def test_drawn_axes_contain_no_axis_twice():
     for rank in range(5):
         for axes in (*sets_of_axes(rank), *cut_axes(rank, 2)):
             assert len({k % rank for k in axes}) == len(axes)
@@ -100,7 +100,7 @@ def test_axes_are_sets():
         }
 
 
-def test_coverage_says_what_is_left_out():
+def test_the_coverage_text_states_what_is_left_out():
     assert "cuts of at most 2 axes" in coverage(RULES["slice-of-relu"])
     assert "three parts" in coverage(RULES["concat-of-split"])
     (rule,) = parse(

@@ -163,7 +163,7 @@ class Given:
         *slow((as_channels, 3, 0), (merged_in_two, 2, 0)),
     ],
 )
-def test_a_regrouped_sum_is_the_same_number(sum_of, indices, claims):
+def test_a_regrouped_sum_has_the_same_value(sum_of, indices, claims):
     """`indices` and `claims` are the expected numbers after regrouping."""
     world = Symbolic((), Budget(10_000))
     (term,) = sum_of(world, Given(world)).terms
@@ -180,7 +180,7 @@ def test_a_regrouped_sum_is_the_same_number(sum_of, indices, claims):
     assert len(different) >= 3
 
 
-def test_a_sum_that_no_step_fits_stays_as_it_is():
+def test_a_sum_without_a_fitting_step_stays_unchanged():
     """Check that separately read indices are not joined, and that a claim is kept if its limit may lie outside the
     range.
     """

@@ -29,7 +29,7 @@ def test_every_variant_is_another_rule_and_all_kinds_occur():
     assert max(sum(v.rule.name == rule.name for v in result) for rule in RULES) < 8
 
 
-def test_the_engine_and_the_prover_see_the_same_change():
+def test_a_variant_changes_the_text_and_the_conditions_of_a_rule_alike():
     (rule,) = shipped("conv-bias-mul")
     changes = {v.change: v.rule for v in variants(rule) if v.kind == "condition dropped"}
     assert len(changes) == len(rule.conditions) == 2

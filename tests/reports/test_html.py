@@ -117,7 +117,7 @@ def page_of(folder: Path, task: Task, result: dict, model: str = "a model") -> t
 
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("seed", [0, 1])
-def test_every_node_that_went_or_came_lies_in_one_region(name, seed):
+def test_every_changed_node_lies_in_exactly_one_region(name, seed):
     task = tiny_task(name)
     before = task.initial
     after, steps = trace(task, walk(task, 25, seed))
@@ -131,7 +131,7 @@ def test_every_node_that_went_or_came_lies_in_one_region(name, seed):
 
 
 @pytest.mark.parametrize("name", [MODELS[0], *slow(*MODELS[1:])])
-def test_a_step_that_needs_none_could_be_the_first(name):
+def test_a_step_without_dependencies_could_be_the_first(name):
     task = tiny_task(name)
     at_first = {(match.xfer_id, match.nodes) for match in task.initial.table.all_matches()}
     for seed in range(4):
@@ -147,7 +147,7 @@ def test_a_step_that_needs_none_could_be_the_first(name):
             state = state.follow(match)
 
 
-def test_a_step_needs_what_made_its_operators_and_what_brought_them_together():
+def test_a_step_depends_on_the_steps_that_made_or_joined_its_operators():
     """A step depends on steps that made its operators or brought them together.
 
     Two Negs cancel once the Identity between them is removed. This brings two other Negs together, although no operator
@@ -171,20 +171,20 @@ def step(gain: int, needs: tuple = ()) -> Step:
     return Step("rule", "why", "where", 0, -gain, frozenset(), frozenset(), frozenset(needs))
 
 
-def test_what_a_loss_opened_is_what_needs_it_directly_or_not():
+def test_a_loss_opens_the_gains_of_all_steps_that_depend_on_the_loss():
     steps = [step(5), step(-3), step(7, (1,)), step(100), step(11, (0, 2)), step(-1)]
     assert opened_gains(steps) == {1: ([2, 4], 18), 5: ([], 0)}
     assert groups(steps) == [[0, 1, 2, 4], [3], [5]]
 
 
-def test_groups_of_steps_hold_every_step_once_and_the_greatest_gain_first():
+def test_groups_of_steps_hold_every_step_once_with_the_greatest_gain_first():
     steps = [step(5), step(-3)._replace(rule="other"), step(7), step(0)._replace(rule="another")]
     assert [(one.rule, one.count, one.gain_ps) for one in by_rule(steps)] == [
         ("rule", 2, 12), ("another", 1, 0), ("other", 1, -3)
     ]  # fmt: skip
 
 
-def test_all_changes_of_a_known_rewrite_are_drawn_and_nothing_else(tmp_path):
+def test_exactly_the_changes_of_a_known_rewrite_are_drawn(tmp_path):
     """A BatchNormalization is merged into its convolution: two operators are removed and one replaces them."""
     task = tiny_task("tiny_resnet18")
     action = (task.rules.index("conv-batchnorm"), 1)
@@ -196,7 +196,7 @@ def test_all_changes_of_a_known_rewrite_are_drawn_and_nothing_else(tmp_path):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_what_stays_has_the_same_position_and_no_two_boxes_on_each_other(name):
+def test_unchanged_nodes_keep_their_position_and_no_two_boxes_overlap(name):
     task = tiny_task(name)
     before = task.initial
     after, steps = trace(task, walk(task, 25, 2))
@@ -244,7 +244,7 @@ def page(tmp_path_factory, task, result) -> tuple[Page, str]:
     return page_of(tmp_path_factory.mktemp("page"), task, result)
 
 
-def test_all_steps_are_in_the_page_and_unfold(page, task, result):
+def test_all_steps_are_listed_on_the_page_in_foldable_sections(page, task, result):
     page, _ = page
     unfolding = [text for _, text in page.all("details")]
     for name, actions in result.items():
@@ -274,7 +274,7 @@ def test_rewrites_are_grouped_and_their_gains_add_up(page, task, result):
 
 
 @pytest.mark.usefixtures("without_charts")
-def test_the_first_drawing_is_the_greatest_gain_that_can_be_read_at_once(tmp_path, task, result, monkeypatch):
+def test_the_first_drawing_shows_the_greatest_gain_that_is_small_enough_to_read(tmp_path, task, result, monkeypatch):
     what = change(task.initial, *trace(task, result["greedy"]))
     assert [kind.gain_ps for kind in what.kinds] == sorted((kind.gain_ps for kind in what.kinds), reverse=True)
 
@@ -339,7 +339,7 @@ def answer_of(folder: Path, results: dict, task: Task) -> tuple[str, list[str]]:
 
 
 @pytest.mark.usefixtures("without_charts")
-def test_estimated_and_measured_stand_apart(tmp_path, task, result):
+def test_estimates_and_measurements_are_shown_separately(tmp_path, task, result):
     results = results_of(task, result)
     delivered = results["eval"]["candidates"][results["eval"]["delivered"]]
     gain = f"{delivered['estimated_improvement_percent']:.1f} %"
@@ -354,7 +354,7 @@ def test_estimated_and_measured_stand_apart(tmp_path, task, result):
 
 
 @pytest.mark.usefixtures("without_charts")
-def test_the_card_counts_what_was_not_compared_apart_and_tells_fixed_sizes(tmp_path, task, result):
+def test_the_card_lists_uncompared_outputs_separately_and_states_fixed_sizes(tmp_path, task, result):
     results = results_of(task, result)
     delivered = results["eval"]["candidates"][results["eval"]["delivered"]]
     left = {"kind": "numerics", "ok": True, "message": "a message", "compared": False, "fixed": ["batch = 1"]}
@@ -368,7 +368,7 @@ def test_the_card_counts_what_was_not_compared_apart_and_tells_fixed_sizes(tmp_p
 
 
 @pytest.mark.usefixtures("without_charts")
-def test_the_answer_is_no_better_than_what_was_measured(tmp_path, task, result):
+def test_the_answer_claims_no_more_than_was_measured(tmp_path, task, result):
     results = results_of(task, result)
     delivered = results["eval"]["candidates"][results["eval"]["delivered"]]
     delivered |= {"measured": MEASURED | {"ratio": 1.001, "interval": [0.99, 1.012], "verdict": "no difference shown"}}
@@ -395,7 +395,7 @@ def test_the_next_commands_can_be_run_as_they_stand(tmp_path, task, result, mode
 
 
 @pytest.mark.usefixtures("without_charts")
-def test_the_original_delivered(tmp_path, task, result):
+def test_the_page_says_why_the_original_is_delivered(tmp_path, task, result):
     for actions in ({"controller": [], "greedy": []}, {"greedy": result["greedy"]}):
         results = results_of(task, actions)
         results["eval"] |= {"delivered": "original", "reason": "a reason"}
@@ -406,7 +406,7 @@ def test_the_original_delivered(tmp_path, task, result):
         assert ("No rewrite." in text) == ("was not delivered" not in text) == ("controller" in actions)
 
 
-def test_texts_of_strangers_are_texts(tmp_path):
+def test_markup_in_names_appears_as_text(tmp_path):
     """Markup in the names of nodes and of the model, and a very long name, appear as text."""
     evil = "</title></svg><script>alert(1)</script><img src=x onerror='alert(2)'>\"'&"
     model = load("tiny_resnet18")
@@ -423,7 +423,7 @@ def test_texts_of_strangers_are_texts(tmp_path):
     assert any(evil[:60] in content for _, content in page.all("title"))
 
 
-def test_the_page_asks_for_nothing_from_elsewhere(page):
+def test_the_page_loads_nothing_from_elsewhere(page):
     page, text = page
     keys = ("src", "href", "action")
     links = [attributes[key] for _, attributes, _ in page.elements for key in keys if key in attributes]
@@ -457,7 +457,7 @@ def test_equal_results_give_equal_bytes(page, tmp_path, task, result):
     assert page_of(tmp_path, task, result)[1] == page[1]
 
 
-def test_run_py_writes_the_page_beside_the_report(optimised):
+def test_a_run_writes_a_report_page_with_all_candidates(optimised):
     folder, outcome = optimised / "run" / "eval", json.loads((optimised / "run" / "eval.json").read_text())
     text = (folder / "report.html").read_text()
     assert Page(text) and all(f"{result['estimated_ms']:.4f}" in text for result in outcome["candidates"].values())
@@ -483,7 +483,7 @@ def svg_of(figure, name: str = "a") -> str:
     return charts.svg(figure, name, "about")
 
 
-def test_charts_keep_ends_and_bear_what_is_no_number():
+def test_thinned_curves_keep_their_ends_and_charts_accept_non_finite_values():
     line, thinned = [(k, k * k) for k in range(10_001)], charts.thinned
     assert (
         thinned(line)[0] == line[0] and thinned(line)[-1] == line[-1] and len(thinned(line)) < 500 and thinned([]) == []
@@ -493,7 +493,7 @@ def test_charts_keep_ends_and_bear_what_is_no_number():
         assert "nan" not in chart and "inf" not in chart and Page(chart)
 
 
-def test_more_is_darker_and_longer():
+def test_larger_values_are_darker_and_longer():
     figure = charts.heatmap(["a"], ["x", "y", "z"], {("a", "x"): 1, ("a", "y"): 4})
     assert [cell.get_alpha() for cell in figure.axes[0].patches] == pytest.approx([0.15, 0.6])
     assert [text.get_text() for text in figure.axes[0].texts] == ["1", "4"]
@@ -501,7 +501,7 @@ def test_more_is_darker_and_longer():
     assert [bar.get_width() for bar in figure.axes[0].patches] == [1.0, 2.0]
 
 
-def test_what_is_not_known_is_not_drawn():
+def test_unknown_values_are_not_drawn():
     known, none = {"mean": 1.0, "low": 0.5, "high": 2.0}, {"mean": None, "low": None, "high": None}
     (plane,) = charts.intervals([("a", [known]), ("b", [none]), ("c", [known | {"low": None}])], ["x"]).axes
     zero, interval, *dots = [line.get_xydata().tolist() for line in plane.lines]
@@ -511,7 +511,7 @@ def test_what_is_not_known_is_not_drawn():
 @pytest.mark.parametrize(
     "name", [r"$\frac{$", "<script>&\"'", *slow("$x_1$", "_x", "a\x00\x1b\ud800b", "x" * 10**5)]
 )
-def test_a_strangers_name_is_a_text_in_every_chart(name):
+def test_any_name_appears_as_text_in_every_chart(name):
     """A name in a chart is never read as formula or markup, and the SVG stays valid."""
     result = {"mean": 1.0, "low": 0.5, "high": 2.0}
     figures = [
@@ -526,7 +526,7 @@ def test_a_strangers_name_is_a_text_in_every_chart(name):
         assert shown in texts if shown else any("a��" in text or "xxx…" in text for text in texts)
 
 
-def test_a_chart_is_the_same_every_time_in_the_colours_of_its_page_and_apart_from_others():
+def test_a_chart_is_reproducible_uses_the_colours_of_its_page_and_shares_no_ids():
     rows = [("a", [{"mean": 1.0, "low": 0.5, "high": 2.0}])]
     one, again, other = (svg_of(charts.intervals(rows, ["x"]), name) for name in "aab")
     assert one == again and "var(--s0)" in one and "var(--text)" in one
@@ -535,7 +535,7 @@ def test_a_chart_is_the_same_every_time_in_the_colours_of_its_page_and_apart_fro
     assert ids[0] and not ids[0] & ids[1]
 
 
-def test_drawing_leaves_the_style_of_matplotlib_as_it_was():
+def test_drawing_leaves_the_style_of_matplotlib_unchanged():
     import matplotlib
 
     before = dict(matplotlib.rcParams)

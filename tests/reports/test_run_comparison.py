@@ -68,7 +68,7 @@ def folders(tmp_path) -> list[Path]:
     return [*made, make_run(tmp_path / "b", EVIL, 0, {"greedy": candidate(3.0, 0.99, {"fuse": 4})})]
 
 
-def test_mean_and_interval_of_known_numbers():
+def test_the_mean_and_its_interval_are_right_for_known_numbers():
     """The mean of 10, 12 and 14 is 12 ± 4.30 · 2/√3 by Student's t with two degrees of freedom."""
     result = mean_interval([10.0, None, 14.0, 12.0])
     assert result["n"] == 3 and result["mean"] == 12.0
@@ -86,7 +86,7 @@ def test_mean_and_interval_of_known_numbers():
     ]
 
 
-def test_runs_of_a_model_and_controller_are_summed_up_and_estimated_and_measured_apart(folders):
+def test_runs_are_summarised_by_model_and_controller_with_estimates_kept_separate(folders):
     runs = read_runs(folders, training_curves)
     result = {
         (e["model"], e["controller"], e["candidate"]): e
@@ -99,12 +99,12 @@ def test_runs_of_a_model_and_controller_are_summed_up_and_estimated_and_measured
     assert greedy["measured_percent"]["n"] == 0 and greedy["verdicts"] == {}
 
 
-def test_the_heatmap_counts_the_controller_where_there_is_one_else_what_was_delivered(folders):
+def test_the_heatmap_counts_the_rules_of_the_controller_or_of_the_delivered_candidate(folders):
     counts = rule_counts(read_runs(folders, training_curves))
     assert counts == {("fuse", "a.onnx"): 1.0, ("merge", "a.onnx"): 2.0, ("fuse", EVIL): 4.0}
 
 
-def test_the_tables_come_back_from_csv_and_json_as_they_are(tmp_path, folders):
+def test_the_tables_are_the_same_after_a_round_trip_through_csv_and_json(tmp_path, folders):
     result = write_comparison(tmp_path / "out", read_runs(folders, training_curves))
     assert read_json(tmp_path / "out" / "comparison.json") == result
     for name in ("runs", "times", "rules"):
@@ -127,7 +127,7 @@ def test_the_tables_come_back_from_csv_and_json_as_they_are(tmp_path, folders):
             )
 
 
-def test_the_pages_hold_every_figure_and_nothing_runs(tmp_path, folders):
+def test_the_report_holds_every_figure_and_no_script(tmp_path, folders):
     result = write_comparison(tmp_path / "out", read_runs(folders, training_curves))
     page = (tmp_path / "out" / "report.html").read_text()
     for entry in result["summary"]:
@@ -148,7 +148,7 @@ def test_the_pages_hold_every_figure_and_nothing_runs(tmp_path, folders):
     assert "environment steps" in chart and "reward" in chart and "return" not in chart
 
 
-def test_a_long_name_of_a_model_hides_neither_the_candidate_nor_which_curve_it_is(tmp_path):
+def test_a_long_model_name_hides_neither_candidates_nor_curves(tmp_path):
     long = "long" * 30 + ".onnx"
     candidates = {name: candidate(3.0, None, {}) for name in ("controller", "greedy")}
     run = make_run(tmp_path / "run", long, 0, candidates)
@@ -160,7 +160,7 @@ def test_a_long_name_of_a_model_hides_neither_the_candidate_nor_which_curve_it_i
     assert f"return (reward) by environment steps, {long}" in charts
 
 
-def test_what_cannot_be_compared_is_refused_with_one_line(folders, tmp_path, capsys):
+def test_runs_that_cannot_be_compared_are_refused(folders, tmp_path, capsys):
     def refused(*runs) -> str:
         with pytest.raises(RLFlowError) as caught:
             read_runs(list(runs), training_curves)
@@ -178,7 +178,7 @@ def test_what_cannot_be_compared_is_refused_with_one_line(folders, tmp_path, cap
     assert "has no finished 'eval'" in done.error
 
 
-def test_the_command_writes_everything_into_its_folder(folders, tmp_path, capsys):
+def test_the_report_command_writes_all_files_into_its_folder(folders, tmp_path, capsys):
     done = in_process(capsys, "report", *folders, "--out", tmp_path / "out", "--json", tmp_path / "r.json")
     assert done.code == 0 and "report.html" in done.out
     assert json.loads((tmp_path / "r.json").read_text()) == read_json(tmp_path / "out" / "comparison.json")

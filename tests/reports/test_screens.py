@@ -40,19 +40,19 @@ def report(folder: Path, model: str) -> Path:
 
 
 @pytest.mark.parametrize("model", ["tiny_bert_base", *slow("tiny_resnet50", "tiny_inception_v3")])
-def test_the_first_screen_of_a_report_says_it_all_and_nothing_is_cut_off(opened, tmp_path, model):
+def test_the_first_screen_of_a_report_shows_all_main_parts_and_nothing_is_cut_off(opened, tmp_path, model):
     for result in look(opened, report(tmp_path, model)).values():
         assert result["page_width"] <= result["width"] and result["cut_off"] == []
         assert result["shown"] == dict.fromkeys(PARTS, True)
 
 
-def test_the_page_of_a_run_is_whole_too(opened, optimised):
+def test_the_report_of_a_run_is_not_cut_off(opened, optimised):
     for result in look(opened, optimised / "run" / "eval" / "report.html").values():
         assert result["page_width"] <= result["width"] and result["cut_off"] == []
         assert result["shown"]["the answer"] and result["shown"]["the rewrites"]
 
 
-def test_nothing_of_a_comparison_is_cut_off(opened, tmp_path):
+def test_a_comparison_page_is_not_cut_off(opened, tmp_path):
     candidates = {"controller": candidate(3.0, 0.95, {"a-rule": 3}), "greedy": candidate(30.0, 0.7, {"a-rule": 31})}
     runs = [make_run(tmp_path / f"run-{k}", f"{'long' * 30}-{k % 4}.onnx", k, candidates) for k in range(8)]
     write_comparison(tmp_path / "out", read_runs(runs, read_curves))
@@ -78,33 +78,33 @@ def seen(opened, folder: Path, *content) -> dict[str, dict]:
     return look(opened, path)
 
 
-def test_a_page_of_which_nothing_is_cut_off_is_not_blamed(opened, tmp_path):
+def test_a_page_without_cut_off_parts_is_not_blamed(opened, tmp_path):
     for result in seen(opened, tmp_path, *ALL_PARTS).values():
         assert result["cut_off"] == [] and all(result["shown"].values())
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_what_is_too_wide_or_cut_off_is_seen(opened, tmp_path, wrong):
+def test_content_that_is_too_wide_or_cut_off_is_detected(opened, tmp_path, wrong):
     for result in seen(opened, tmp_path, *ALL_PARTS, WRONG[wrong]).values():
         assert result["cut_off"], wrong
         assert (result["page_width"] > result["width"]) == (wrong in ("too wide", "folded"))
 
 
-def test_what_lies_below_the_first_screen_or_is_not_there_is_seen(opened, tmp_path):
+def test_parts_that_are_missing_or_below_the_first_screen_are_detected(opened, tmp_path):
     answer, rewrites, drawing = ALL_PARTS
     low = Safe(f'<div style="margin-top:2000px">{drawing}</div>')
     for result in seen(opened, tmp_path, answer, low).values():
         assert result["shown"] == {"the answer": True, "the rewrites": False, "a drawing": False}
 
 
-def test_a_box_that_is_in_part_beyond_an_edge_is_not_on_the_screen():
+def test_a_box_partly_beyond_an_edge_is_not_on_the_screen():
     box = {"left": 0, "top": 0, "right": 10, "bottom": 10}
     assert on_screen(box, 10, 10) and not on_screen(None, 10, 10)
     for edge, value in (("left", -1), ("top", -1), ("right", 11), ("bottom", 11), ("right", 0)):
         assert not on_screen(box | {edge: value}, 10, 10)
 
 
-def test_the_picture_is_small_and_as_large_as_the_screen(opened, tmp_path):
+def test_a_screenshot_is_compressed_and_has_the_size_of_the_screen(opened, tmp_path):
     import io
 
     from PIL import Image

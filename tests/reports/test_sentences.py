@@ -25,7 +25,7 @@ def outcome(delivered: str = "beam", **changes) -> dict:
     return {"candidates": {"beam": candidate}, "delivered": delivered, "reason": "no gain was found"}
 
 
-def test_what_was_measured_is_said_with_its_interval_and_apart_from_the_estimate():
+def test_the_measured_gain_is_stated_with_its_interval_and_apart_from_the_estimate():
     assert summary_line(outcome()) == (
         "Measured 15.3 % faster (0.847 of the original's latency, 95 % interval 0.846 to 0.848; 2.000 → 1.694 ms); "
         "estimated 25.0 % faster, found by beam."
@@ -36,7 +36,7 @@ def test_what_was_measured_is_said_with_its_interval_and_apart_from_the_estimate
     )
 
 
-def test_what_was_not_compared_and_sizes_that_are_fixed_are_said():
+def test_uncompared_outputs_and_fixed_sizes_are_stated():
     result = outcome()
     checked = [{"ok": True, "compared": True, "fixed": ["batch = 1"]}] * 2 + [{"ok": True, "compared": False}]
     result["candidates"]["beam"] |= {"findings": checked, "max_relative_error": None}
@@ -52,17 +52,17 @@ def test_what_was_not_compared_and_sizes_that_are_fixed_are_said():
     "verdict, ratio, said",
     [("slower", 1.2, "measured 20.0 % slower (1.200"), ("faster", 0.9, "measured 10.0 % faster (0.900")],
 )
-def test_slower_is_said_as_faster_is(verdict, ratio, said):
+def test_a_slowdown_is_worded_like_a_speed_up(verdict, ratio, said):
     assert measured_text(MEASURED | {"verdict": verdict, "ratio": ratio}).startswith(said)
 
 
-def test_where_no_difference_is_shown_no_percentage_is_claimed():
+def test_no_percentage_is_claimed_if_no_difference_is_shown():
     said = summary_line(outcome(verdict="no difference shown", ratio=0.98))
     assert said.startswith("Measured, no difference shown (0.980 of the original's latency, 95 % interval")
     assert "2.0 %" not in said
 
 
-def test_what_is_delivered_without_a_gain_says_why():
+def test_a_delivery_without_a_gain_states_its_reason():
     said = summary_line(outcome(verdict="no difference shown", ratio=0.998) | {"reason": "it is smaller"})
     assert said.endswith(" Delivered for this reason: it is smaller.")
     assert "reason" not in summary_line(outcome())
@@ -74,14 +74,14 @@ def test_a_loss_within_the_margin_is_not_called_no_difference():
     assert "no difference" in measured_text(MEASURED | loss | {"interval": [0.998, 1.020]})
 
 
-def test_what_was_not_measured_is_an_estimate():
+def test_an_unmeasured_result_is_called_an_estimate():
     result = outcome()
     result["candidates"]["beam"]["measured"] = None
     assert summary_line(result) == "Estimated 25.0 % faster, found by beam; not measured."
     assert certainty_line(result).endswith("; no measurement.")
 
 
-def test_the_original_is_returned_because():
+def test_the_summary_says_why_the_original_is_returned():
     result = outcome("original", verdict="slower", ratio=1.1)
     assert summary_line(result) == "No gain: no gain was found; the original is returned."
     # the reason why the candidate was not delivered
@@ -95,7 +95,7 @@ def table_of_faults(message: str, path) -> str:
     return path.read_text()
 
 
-def test_what_a_stranger_named_is_one_cell_and_asks_for_nothing(tmp_path):
+def test_a_hostile_name_stays_in_one_table_cell_without_links(tmp_path):
     name = "a|b\\|c\r\nd ![](http://x/y.png) <img src=http://x>"
     plain, hostile = (table_of_faults(f"output '{text}' parts", tmp_path / "report.md") for text in ("y", name))
     active = re.compile(r"(?<!\\)(?:\\\\)*[|<\[!]")  # an active character without an escape
@@ -105,7 +105,7 @@ def test_what_a_stranger_named_is_one_cell_and_asks_for_nothing(tmp_path):
     ]
 
 
-def test_the_bar_of_the_demo_asks_for_every_one_of_its_last_lines():
+def test_the_demo_check_requires_every_one_of_the_last_lines():
     lines = [
         "a search has ended", f"result:  {summary_line(outcome())}", f"sure:    {certainty_line(outcome())}",
         "model:   runs/demo/faster.onnx", "report:  runs/demo/eval/report.html",

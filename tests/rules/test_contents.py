@@ -86,7 +86,7 @@ def test_a_multilayer_perceptron_loses_its_zero_columns_exactly():
     assert products(after) == round(0.7 * products(model))
 
 
-def test_weights_of_one_shape_with_other_zeros_have_plans_of_their_own():
+def test_weights_of_one_shape_with_different_zeros_have_separate_plans():
     """Plans are shared by signature. The signature of these rules must contain the zeros, because the rules read
     them."""
     random = np.random.default_rng(0)
@@ -101,7 +101,7 @@ def test_weights_of_one_shape_with_other_zeros_have_plans_of_their_own():
     assert_same(model, rewritten(model, "zero-columns-of-gemm"))
 
 
-def test_each_mask_is_asked_whether_it_is_finite():
+def test_each_mask_is_checked_for_finite_values():
     """Two masks have one shape, and only the first is finite: the guard of the second one stays."""
     nodes = []
     for k in "01":
@@ -120,7 +120,7 @@ def test_each_mask_is_asked_whether_it_is_finite():
     assert MatchTable(RULES, graph).counts[RULES.index(name)] == 1
 
 
-def test_rows_of_zeros_are_read_from_weights_and_from_what_is_computed_of_them():
+def test_rows_of_zeros_are_found_in_weights_and_in_values_computed_from_weights():
     weight = np.array([[0.0, 1, 0, 0], [0, 0, 0, 0], [-0.0, np.nan, 0, 2]])
     nodes = [helper.make_node("Mul", ["w", "k"], ["v"]), helper.make_node("MatMul", ["v", "x"], ["y"])]
     graph = load_graph(model_of(nodes, {"w": weight, "k": np.array([[2.0], [2], [0]])}, {"x": (4, 4)}))

@@ -49,7 +49,7 @@ def compared(case) -> bool:
 
 
 @each_of(EXACT[:: at_night(1, 6)], name=lambda rule: rule.name)
-def test_what_is_marked_exact_is_equal_bit_for_bit(rule):
+def test_a_rule_marked_exact_keeps_every_bit(rule):
     cases = [case for case in CASES if case.rule == rule.name and case.reason is None]
     singles = [replace(case, dtype="float32") for case in cases if case.dtype == "float64"]
     assert sum(compared(case) for case in cases + singles) > 0
@@ -78,7 +78,7 @@ def test_what_is_marked_exact_is_equal_bit_for_bit(rule):
     # The same operator, computed once.
     ("y1 = Tanh(x)\n  y2 = Tanh(x)\n    => y3 = Tanh(x)\n       y1 = y3\n       y2 = y3", "exact"),
 ])  # fmt: skip
-def test_the_mark_follows_from_how_often_an_element_is_rounded(equation, mark):
+def test_the_exactness_of_a_rule_follows_from_how_often_an_element_is_rounded(equation, mark):
     (rule,) = parse(f"name: why\n  {equation}\n", "made-up")
     assert exactness(rule) == mark
 
@@ -104,14 +104,14 @@ def walked(name: str, exact: bool, steps: int = 15):
 
 
 @pytest.mark.parametrize("name", ["tiny_vit_base", *slow("tiny_inception_v3")])
-def test_a_walk_of_exact_rules_keeps_every_bit_and_another_one_does_not(name):
+def test_a_walk_of_exact_rules_keeps_every_bit_and_a_walk_of_all_rules_does_not(name):
     for exact in (True, False):
         _, _, state = walked(name, exact)
         findings = validate(load(name), to_model(state.graph), tolerance=0.0, optimise=False)
         assert findings.ok == exact, findings.failures()
 
 
-def test_what_rounds_is_not_delivered_as_exact(tmp_path):
+def test_a_rule_that_rounds_is_left_out_of_an_exact_delivery(tmp_path):
     save_model(load("tiny_vit_base"), tmp_path / "original.onnx")
     for exact_rules in (True, False):
         task, actions, state = walked("tiny_vit_base", exact_rules)
@@ -126,7 +126,7 @@ def test_what_rounds_is_not_delivered_as_exact(tmp_path):
             assert not {rule.name for rule in EXACT} & set(blamed)
 
 
-def test_a_receipt_says_whether_all_rules_were_allowed():
+def test_a_receipt_records_whether_only_exact_rules_were_allowed():
     task, actions, state = walked("tiny_inception_v3", exact=True)
     receipt = make_receipt(task.graph, task.rules, [], actions, state.graph, {}, exact=True)
     assert receipt["exact_rules_only"] and {action["exactness"] for action in receipt["actions"]} == {"exact"}

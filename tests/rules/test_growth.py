@@ -48,14 +48,14 @@ def first_state(model):
 
 
 @pytest.mark.parametrize("shape", ["chain", "fan-sum", *slow(*sorted(MODELS.keys() - {"chain", "fan-sum"}))])
-def test_load_and_first_match_of_twice_the_nodes_need_at_most_twice_the_calls(shape):
+def test_loading_and_matching_twice_the_nodes_needs_about_twice_the_calls(shape):
     models = [MODELS[shape](nodes) for nodes in (NODES, NODES, 2 * NODES)]  # The first run fills caches.
     _, one, two = [calls(lambda one=one: first_state(one)) for one in models]
     assert two < 2.2 * one
 
 
 @pytest.mark.parametrize("shape, limit", [("chain", 1.2), ("grid", 1.2), ("fan-concat", 2.2), *slow(("tower", 1.2))])
-def test_a_step_needs_as_many_calls_as_the_change_is_large(shape, limit):
+def test_the_calls_of_a_step_depend_on_the_size_of_the_change_alone(shape, limit):
     def steps(model):
         state = first_state(model)
         rules = np.flatnonzero(state.counts).tolist()
@@ -70,7 +70,7 @@ def test_a_step_needs_as_many_calls_as_the_change_is_large(shape, limit):
     assert steps(MODELS[shape](2 * NODES)) < limit * steps(MODELS[shape](NODES))
 
 
-def test_a_rule_matches_at_most_so_often_at_one_node_and_further_matches_come_up(monkeypatch):
+def test_matches_of_a_rule_at_one_node_are_limited_and_later_matches_move_up(monkeypatch):
     xfer_id = RULES.index("relu-concat")
     graph = load_graph(MODELS["fan-concat"](40))
     every = MatchTable(RULES, graph).counts[xfer_id]
@@ -89,7 +89,7 @@ LOSES_A_READER = f"{{ {PRODUCTS} e = Relu(x) f = Relu(x) c = Concat<axis = 0>(e,
 
 
 @pytest.mark.parametrize("body, rule", [GAINS_A_READER, LOSES_A_READER])
-def test_rules_with_several_roots_pass_over_crowded_tensors_also_after_rewrites(body, rule, monkeypatch):
+def test_rules_with_several_roots_skip_tensors_with_many_consumers_after_rewrites_too(body, rule, monkeypatch):
     for module in (match, locations):
         monkeypatch.setattr(module, "MAX_READERS", 3)
     text = "(double[2,2] x, double[2,2] z) => (double[2,2] a, double[2,2] b, double[4,2] c, double[n,2] d)"

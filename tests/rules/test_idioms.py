@@ -199,7 +199,7 @@ def rewritten(graph: Graph, names: list[str]) -> Graph:
 
 
 @pytest.mark.parametrize("text, names, wanted", IDIOMS.values(), ids=IDIOMS)
-def test_an_idiom_is_brought_to_the_form_that_is_wanted(text, names, wanted):
+def test_an_idiom_is_rewritten_to_the_wanted_form(text, names, wanted):
     model = written(text)
     graph = rewritten(load_graph(model), names)
     assert Counter(node.op for node in graph.nodes.values() if not node.constant) == wanted
@@ -213,14 +213,14 @@ def test_an_idiom_is_brought_to_the_form_that_is_wanted(text, names, wanted):
         np.testing.assert_allclose(other, one, rtol=1e-5, atol=1e-6)
 
 
-def test_of_a_class_token_nothing_but_its_row_is_multiplied():
+def test_only_the_row_of_a_class_token_is_multiplied():
     text, names, _ = IDIOMS["a class token: nothing but its row goes through the last layers"]
     graph = rewritten(load_graph(written(text)), names)
     rows = [graph.types[node.outputs[0]].shape[1] for node in graph.nodes.values() if node.op == "MatMul"]
     assert rows == [1, 1]
 
 
-def test_a_depthwise_convolution_has_whole_vectors_of_channels():
+def test_a_depthwise_convolution_is_padded_to_whole_vectors_of_channels():
     text, names, _ = IDIOMS["a depthwise convolution of six channels, which become sixteen"]
     graph = rewritten(load_graph(written(text)), names)
     channels = [graph.types[node.outputs[0]].shape[1] for node in graph.nodes.values() if node.op == "Conv"]

@@ -39,7 +39,7 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize("text, message", MISTAKES, ids=range(len(MISTAKES)))
-def test_a_mistake_is_named(text, message):
+def test_a_mistake_in_a_rule_file_is_reported(text, message):
     with pytest.raises(RLFlowError) as error:
         parse(text, "t")
     assert str(error.value).startswith(message)
@@ -89,7 +89,7 @@ def test_expressions_compute(text, value):
     assert compile_expression(ast.parse(text, mode="eval").body, "rule a")({"t": (7, 8)}) == value
 
 
-def test_what_is_printed_means_the_same():
+def test_a_rule_keeps_its_parts_and_prints_its_equation_and_condition():
     equation = "y1 = com.microsoft.QuickGelu(x)\n    => y1 = Mul(x, Neg(x))"
     rule = parse(f'a: why\n  {equation}\n  if rank(x) > 1 else "too flat"  # a remark\n', "t")[0]
     assert (rule.name, rule.family, rule.why) == ("a", "t", "why")
@@ -116,14 +116,14 @@ def test_directions_have_their_own_conditions():
     assert there.ops[0].op == back.target_ops[0].op == "Neg"
 
 
-def test_one_rule_for_each_operator():
+def test_a_rule_for_several_operators_becomes_one_rule_each():
     text = "twice-Op: why\n  Op(Op(x)) => Op(x)\n  for Op in Relu, Neg\nonce: why\n  Abs(Abs(x)) => Abs(x)\n"
     rules = parse(text, "t")
     assert [rule.name for rule in rules] == ["twice-relu", "twice-neg", "once"]
     assert [[op.op for op in rule.ops] for rule in rules] == [["Relu"] * 2, ["Neg"] * 2, ["Abs"] * 2]
 
 
-def test_what_axes_and_shapes_mean():
+def test_axes_and_shapes_in_expressions_follow_onnx():
     text = """(double[2,3,4] x) => (double[6,4] y)
               <int64[2] s = {0, -1}, int64[2] t = {-1, 0}, int64[0] n = {}, int64[2] r = {-1, 4}>
               { a = Reshape(x, r) b = Reshape(x, s) c = ReduceSum(x, t) d = ReduceSum(x, n) y = Identity(a) }"""

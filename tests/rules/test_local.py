@@ -89,7 +89,7 @@ def graphs():
         yield from (graph for graph, _ in walk(MODELS[name], seed, at_night(8, 1)))
 
 
-def test_alike_nodes_match_alike():
+def test_nodes_with_equal_neighbourhoods_have_equal_local_matches():
     locals_only = [xfer_id for xfer_id, rule in enumerate(RULES) if is_local(rule)]
     assert len(RULES) / 2 < len(locals_only) < len(RULES)
     known: dict[tuple, tuple[LocalRules, Plans]] = {}
@@ -135,7 +135,7 @@ def walk(onnx_model, seed: int, n_steps: int = 25):
 
 @pytest.mark.parametrize("seed", range(at_night(2, 1)))
 @pytest.mark.parametrize("name", [*list(MODELS)[::2], *slow(*list(MODELS)[1::2])])
-def test_a_table_kept_through_rewrites_is_one_searched_for_anew(name, seed):
+def test_a_match_table_updated_through_rewrites_equals_a_new_search(name, seed):
     for step, (graph, table) in enumerate(walk(MODELS[name], seed, at_night(25, 10))):
         if step % at_night(1, 5):
             continue
@@ -149,7 +149,7 @@ def test_a_table_kept_through_rewrites_is_one_searched_for_anew(name, seed):
         assert table._part_of.keys() | table._local_at.keys() <= graph.nodes.keys()
 
 
-def test_a_rule_applies_once_nobody_reads_another_output_any_more():
+def test_a_rule_applies_once_the_other_output_has_lost_its_last_consumer():
     text = """(double[1,1,3] x, double[1,1,2] u) => (double[1,1,2] y, double[1,1,2] z)
               { a = Relu(x) y, i = MaxPool <kernel_shape = [2]> (a) k = Cast <to = 11> (i) z = Pow(u, k) }"""
     graph, pooled, forgets = load_graph(model(text)), RULES.index("relu-maxpool"), RULES.index("forgets")

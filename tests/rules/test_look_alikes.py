@@ -113,7 +113,7 @@ def does_not_fire(look_alike: tuple) -> None:
         assert any(refusal.reason.startswith(reason) for refusal in refusals), refusals
 
 
-def test_a_look_alike_does_not_fire():
+def test_no_rule_fires_on_a_look_alike_of_its_pattern():
     check_each(does_not_fire, LOOK_ALIKES)
 
 
@@ -140,12 +140,12 @@ def nothing_fires_where_shapes_are_unknown(case) -> None:
     assert not any(MatchTable(RULES, graph).locations)
 
 
-def test_nothing_fires_and_nothing_breaks_where_shapes_are_unknown():
+def test_no_rule_fires_or_fails_if_shapes_are_unknown():
     cases = [case for case in CASES if case.reason is None]
     check_each(nothing_fires_where_shapes_are_unknown, cases[:: at_night(1, 10)])
 
 
-def test_nothing_fires_where_an_unknown_tensor_gets_symbolic_sizes():
+def test_no_rule_fires_if_an_unknown_tensor_gets_symbolic_sizes():
     text = """(float[n] x) => (float[n, 6] y) <int64[1] six = {6}>
               { size = Shape(x) sizes = Concat <axis = 0> (size, six) u = Identity(x) y = Reshape(u, sizes) }"""
     made = model(text)
@@ -186,5 +186,5 @@ def is_matched_once(counted: tuple) -> None:
         assert_same(before, to_model(apply(graph, RULES[match.xfer_id], match)))
 
 
-def test_every_match_is_given_once_in_whatever_order_it_is_read():
+def test_every_match_is_found_exactly_once():
     check_each(is_matched_once, COUNTED)

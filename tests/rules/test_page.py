@@ -51,7 +51,7 @@ def test_a_picture_holds_the_operators_and_outputs_of_both_sides():
     check_each(shows_both_sides, RULES, name=lambda rule: rule.name)
 
 
-def test_what_is_computed_from_constants_is_one_box():
+def test_values_computed_from_constants_are_drawn_as_one_box():
     (rule,) = parse(
         'a: b\n  Mul(MatMul(x, w), k) => MatMul(x, Mul(w, k))\n  if constant(w, k) and not constant(x) else "c"\n', "f"
     )

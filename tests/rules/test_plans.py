@@ -28,7 +28,7 @@ def outcome(plans, graph, rule, nodes, bindings) -> tuple | str:
     return repr(plan.added), plan.types, constants, plan.rewired, plan.n_new
 
 
-def test_the_plan_of_another_match_is_what_would_be_planned_for_this_one():
+def test_a_plan_shared_with_another_match_equals_a_new_plan():
     shared: dict[int, Plans] = {}
     seen = Counter()
     names = {rule.name for rule in RULES[:: at_night(1, 32)]}
@@ -45,7 +45,7 @@ def test_the_plan_of_another_match_is_what_would_be_planned_for_this_one():
     assert min(seen[tuple], seen[str]) > len(cases) / 4
 
 
-def test_so_it_is_on_a_walk():
+def test_a_plan_shared_with_another_match_equals_a_new_plan_along_a_walk():
     for name in at_night(list(MODELS), ["cnn", "transformer", "drawn 5"]):
         for graph, table in walk(MODELS[name], seed=2, n_steps=at_night(8, 4)):
             for match in (match for matches in table.locations for match in matches):
@@ -54,7 +54,7 @@ def test_so_it_is_on_a_walk():
                 assert result[0] == result[1]
 
 
-def test_the_plans_kept_are_bounded(monkeypatch):
+def test_the_number_of_kept_plans_is_bounded(monkeypatch):
     monkeypatch.setattr("rlflow.rules.apply.MAX_PLANS", 3)
     graph, table = next(walk(MODELS["cnn"], seed=0))
     plans = Plans()
@@ -76,7 +76,7 @@ ONE_DETAIL_APART = [
 
 
 @pytest.mark.parametrize("rule, one, other", ONE_DETAIL_APART)
-def test_plans_differ_by_what_types_do_not_show(rule, one, other):
+def test_plans_differ_if_matches_differ_in_more_than_types(rule, one, other):
     shared, result = Plans(), []
     for text in (one, other):
         graph = load_graph(model(text))

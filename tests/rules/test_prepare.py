@@ -41,7 +41,7 @@ def two_blocks() -> onnx.ModelProto:
 
 
 @pytest.mark.parametrize("shapes", [{}, {"batch": 2}, {"batch": 2, "seq": 5}])
-def test_nothing_that_is_known_is_computed(shapes):
+def test_a_prepared_graph_computes_no_known_value(shapes):
     graph, _ = prepared(load_graph(two_blocks(), shapes), RULES)
     assert sorted(graph.nodes[n].op for n in graph.order) == [
         *["Add"] * 2, *["Reshape"] * 4, *["Tanh"] * 2, *["Transpose"] * 4
@@ -50,7 +50,7 @@ def test_nothing_that_is_known_is_computed(shapes):
     assert not any(counts[xfer_id] for xfer_id, rule in enumerate(RULES) if rule.family == PREPARING_FAMILY)
 
 
-def test_the_actions_lead_there_once_more():
+def test_the_actions_of_a_preparation_lead_to_the_prepared_graph_again():
     start = load_graph(two_blocks())
     graph, actions = prepared(start, RULES)
     assert actions and prepared(load_graph(two_blocks()), RULES)[1] == actions
@@ -60,7 +60,7 @@ def test_the_actions_lead_there_once_more():
 
 
 @pytest.mark.parametrize("batch, seq", [(1, 1), (2, 5), (3, 1), (1, 7)])
-def test_it_is_the_same_model_at_every_size(batch, seq):
+def test_a_prepared_model_computes_the_same_at_every_size(batch, seq):
     model = two_blocks()
     after = to_model(prepared(load_graph(model), RULES)[0])
     assert list(after.graph.input) == list(model.graph.input)
@@ -77,7 +77,7 @@ def test_a_rule_knows_whether_it_is_proved_for_all_shapes():
 
 
 @pytest.mark.parametrize("size, proved, fires", [(3, False, 1), ("n", False, 0), ("n", True, 1)])
-def test_what_is_proved_for_bounded_shapes_applies_where_sizes_are_numbers(size, proved, fires):
+def test_a_rule_proved_for_bounded_shapes_applies_only_to_known_sizes(size, proved, fires):
     nodes = [helper.make_node("Relu", ["x"], ["a"]), helper.make_node("Relu", ["a"], ["y"])]
     values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [size]) for name in "xy"]
     graph = load_graph(helper.make_model(helper.make_graph(nodes, "g", values[:1], values[1:]), ir_version=8))
@@ -87,7 +87,7 @@ def test_what_is_proved_for_bounded_shapes_applies_where_sizes_are_numbers(size,
     assert [refusal.reason for refusal in refusals] == ["proved for bounded shapes only"] * (1 - fires)
 
 
-def test_a_constant_that_only_the_replaced_operator_read_stays_where_others_read_it_then():
+def test_a_constant_of_a_replaced_operator_stays_if_other_operators_then_read_it():
     """The condition always chooses y. The consumers of the choice then read the literal y, which no other node read
     before."""
     text = """<ir_version: 9, opset_import: ["": 20]> g (float[1] x) => (float[3] z)

@@ -76,7 +76,7 @@ def test_a_walk_keeps_the_outputs_and_the_matches(name, seed):
     assert step >= SHORTEST
 
 
-def test_a_match_goes_with_its_second_root_though_nothing_leads_from_there_to_the_first():
+def test_a_match_ends_with_its_second_root_even_without_a_path_to_the_first():
     two = Builder(0)
     first, second = (two.op("Add", two.op("MatMul", "x", two.weight(8, 6)), two.weight(6)) for _ in range(2))
     model = two.model({"x": (4, 8)}, [first, two.op("Mul", second, two.weight(6))])
@@ -89,7 +89,7 @@ def test_a_match_goes_with_its_second_root_though_nothing_leads_from_there_to_th
 
 
 @pytest.mark.parametrize("spacing", (2, 5, 1 << 64))
-def test_the_order_is_kept_however_little_room_there_is_between_its_numbers(spacing, monkeypatch):
+def test_the_order_of_nodes_is_kept_with_any_spacing_of_its_numbers(spacing, monkeypatch):
     monkeypatch.setattr(graph_order, "SPACING", spacing)
     outcome = []
     kept = graph_order.after
@@ -188,7 +188,7 @@ def test_order_is_topological(name):
             assert producer is None or graph.rank[producer] < graph.rank[node_id]
 
 
-def test_hash_does_not_depend_on_the_way_to_a_graph():
+def test_the_hash_of_a_graph_does_not_depend_on_the_order_of_rewrites():
     """Remove two pairs of operators in either order; the hash equals the hash of a graph that never had them."""
     model, plain = (
         helper_model([("Relu", "x", "a")] + steps) for steps in (
@@ -249,7 +249,7 @@ THERE_AND_BACK = [
 
 
 @each_of(THERE_AND_BACK)
-def test_inverse_after_rule_is_the_same_graph(case):
+def test_a_rule_and_its_inverse_give_the_same_graph(case):
     graph = load_graph(instantiate(case, RULES))
     back = case.rule.removesuffix("-inverse") if case.rule in INVERSES else f"{case.rule}-inverse"
     there = apply(graph, RULES[RULES.index(case.rule)], explain(graph, RULES, case.rule)[0][0])

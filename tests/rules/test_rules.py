@@ -28,12 +28,12 @@ def check_family(family: str, cases: list, every: int = 1) -> None:
 
 
 @pytest.mark.parametrize("family", families())
-def test_both_sides_are_equal(family):
+def test_both_sides_of_a_rule_are_equal(family):
     check_family(family, at_night(FIRES, FIRST))
 
 
 @pytest.mark.parametrize("family", families())
-def test_both_sides_are_equal_where_inner_tensors_are_outputs(family):
+def test_both_sides_of_a_rule_are_equal_if_inner_tensors_are_outputs(family):
     check_family(family, [watched(case) for case in FIRES], at_night(1, 12))
 
 
@@ -56,7 +56,7 @@ def test_every_rule_and_every_condition_has_a_case():
     ]
 
 
-def test_every_case_is_of_a_rule_and_there_once():
+def test_every_case_belongs_to_a_rule_and_is_unique():
     assert {case.rule for case in CASES} == {rule.name for rule in RULES}
     assert len({str(case) for case in CASES}) == len(CASES)
 

@@ -39,7 +39,7 @@ def test_a_proof_does_not_depend_on_how_a_list_is_computed():
     assert one.text == other.text and one.definition != other.definition
 
 
-def test_what_is_no_size_plus_a_number_is_not_computed():
+def test_a_size_that_is_no_symbol_plus_a_number_is_not_computed():
     with pytest.raises(Undecided, match="^2.n would have to be known"):
         computed_sizes((M, 2 * N), {"x": (N, M)}, "Slice")
 

@@ -49,7 +49,7 @@ def refusal(*overrides: str, files=(), **changes) -> str:
 # -- the defaults, and their page ------------------------------------------------------------------
 
 
-def test_the_page_is_what_the_dataclasses_say():
+def test_the_page_of_options_is_up_to_date():
     """The page of options is up to date; python -m rlflow.runs.config writes it."""
     assert PAGE.read_text() == page()
 
@@ -81,13 +81,13 @@ def test_the_default_file_has_the_options_of_the_dataclasses_and_no_others(group
     assert kind(**{**group, "name": kind.name} if "name" in group else group) == kind()
 
 
-def test_the_options_of_a_controller_are_those_of_its_class():
+def test_the_registered_options_of_a_controller_are_the_config_of_its_class():
     assert list(CONTROLLER_CONFIGS) == list(CONTROLLERS)
     for name in CONTROLLERS:
         assert CONTROLLER_CONFIGS.get(name) is CONTROLLERS.get(name).Config
 
 
-def test_the_section_of_the_world_models_is_what_all_have_and_a_group_for_each():
+def test_the_section_of_world_models_has_common_options_and_a_group_for_each_model():
     section = DEFAULT["world_model"]
     assert section.keys() == {*COMMON, *CONFIGS} and set(WORLD_MODELS) <= set(CONFIGS)
     for kind in CONFIGS:
@@ -97,7 +97,7 @@ def test_the_section_of_the_world_models_is_what_all_have_and_a_group_for_each()
         assert all(getattr(config, name) == value for name, value in section[kind].items())
 
 
-def test_the_task_has_the_options_of_env_and_cost():
+def test_an_env_spec_has_the_options_of_env_and_cost():
     names = {field.name for field in dataclasses.fields(EnvSpec)}
     own = {"model", "shapes", "fix", "cost", "threads", "database", "inputs", "custom_ops"}
     assert names == own | DEFAULT["env"].keys()
@@ -128,7 +128,7 @@ def test_every_option_is_used():
 
 
 @pytest.mark.parametrize("name", SEARCHES)
-def test_every_search_takes_the_options_of_its_group(name):
+def test_every_search_takes_exactly_the_options_of_its_group(name):
     parameters = inspect.signature(SEARCHES.get(name)).parameters
     assert list(parameters) == ["search", *DEFAULT["search"][name]]
     assert list(SearchOptions.groups) == list(SEARCHES)
@@ -154,7 +154,7 @@ def test_every_option_is_known_by_its_dotted_name_and_its_default_is_allowed():
 # -- layers ----------------------------------------------------------------------------------------
 
 
-def test_later_layers_win(tmp_path):
+def test_later_sources_of_an_option_override_earlier_ones(tmp_path):
     base, first, second = (tmp_path / name for name in ("base.yaml", "first.yaml", "second.yaml"))
     base.write_text("seed: 1\nworkers: 3\nenv: {alpha: 0.1, beta: 0.1}\n")
     first.write_text("seed: 2\nenv: {alpha: 0.3}\n")
@@ -172,7 +172,7 @@ def test_later_layers_win(tmp_path):
 @pytest.mark.parametrize(
     "path", ["run #1/r.json", "2024", "null", "a: b.json", "[x]", "it's \"so\"", "größer/😀.json", "1e3"]
 )  # fmt: skip
-def test_a_path_of_the_command_line_is_taken_as_it_is(path):
+def test_a_path_on_the_command_line_is_taken_literally(path):
     """A path is never read as a comment, a number, null, a mapping or a list."""
     files = ["--receipt", path, "--controller", path]
     chosen = chosen_options(parse(["optimise", "tiny_resnet18", "--out", "x.onnx", *files]))
@@ -182,7 +182,7 @@ def test_a_path_of_the_command_line_is_taken_as_it_is(path):
     assert list(config.controller.xrlflow.also) == ["tiny_resnet18", path]
 
 
-def test_a_small_file_on_top(tmp_path):
+def test_a_file_may_set_few_options_or_none(tmp_path):
     for path in (ROOT / "configs").glob("*.yaml"):
         load_config([path])
     empty = tmp_path / "empty.yaml"
@@ -192,7 +192,7 @@ def test_a_small_file_on_top(tmp_path):
     assert load_config([tmp_path / "small.yaml"]).controller["cma-es"].sigma0 == 0.5
 
 
-def test_a_shipped_file_is_there_wherever_the_command_is_called_and_the_users_own_comes_first(tmp_path, monkeypatch):
+def test_a_shipped_file_is_found_from_any_folder_after_the_users_own_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert load_config(["configs/demo.yaml"]) == load_config([ROOT / "configs" / "demo.yaml"]) != load_config()
     assert "cannot read configs/other.yaml: No such file" in refusal(files=["configs/other.yaml"])
@@ -202,7 +202,7 @@ def test_a_shipped_file_is_there_wherever_the_command_is_called_and_the_users_ow
     assert load_config(["configs/demo.yaml"]).seed == 5
 
 
-def test_shapes_are_the_users_own_keys():
+def test_shapes_accept_any_input_or_symbol_name():
     config = load_config([PAGE], changes={"shapes": {"input": [1, 8], "batch": 2, "seq": [16, 128]}})
     assert config.shapes == {"input": [1, 8], "batch": 2, "seq": [16, 128]}
 
@@ -218,12 +218,12 @@ def test_shapes_are_the_users_own_keys():
         ("controller.cmaes.popsize=3", "controller.cma-es"), ("cost.nam=analytic", "cost.name"),
     ],
 )  # fmt: skip
-def test_an_unknown_key_names_the_nearest(override, near):
+def test_the_error_for_an_unknown_key_names_the_nearest_one(override, near):
     message = refusal(override)
     assert "unknown option" in message and f"did you mean '{near}" in message
 
 
-def test_an_unknown_key_in_a_file_names_the_file(tmp_path):
+def test_the_error_for_an_unknown_key_in_a_file_names_the_file(tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text("env: {rewrad: combined}\n")
     assert refusal(files=[path]) == f"{path}: unknown option 'env.rewrad'; did you mean 'env.reward'?"
@@ -279,7 +279,7 @@ def test_no_budget_or_size_may_be_zero_or_negative():
     load_config(overrides=[f"{key}=1" for key in COUNTS])
 
 
-def test_some_may_be_zero_but_none_negative():
+def test_options_with_minimum_zero_accept_zero_and_no_negative_number():
     keys = sorted(name for name, option in all_options().items() if option.at_least == 0)
     value = {key: (lambda n: f"[{n}]") if all_options()[key].many else str for key in keys}
 
@@ -305,11 +305,11 @@ def test_a_generation_has_at_least_four_individuals():
         f"env.beta={10**400}", f"collect.episodes={10**400}",
     ],
 )  # fmt: skip
-def test_numbers_out_of_range(override):
+def test_a_number_out_of_range_is_refused(override):
     assert "must be" in refusal(override)
 
 
-def test_lists_that_must_not_be_empty_or_repeat():
+def test_an_empty_or_repeating_list_is_refused():
     for override in ("eval.seeds=[]", "dream.temperatures=[]", "dream.temperatures=[1.0,1.0]", "eval.seeds=[1,1]"):
         assert "needs at least one value, and none twice" in refusal(override)
 
@@ -359,7 +359,7 @@ def test_a_malformed_file_is_named(tmp_path, content):
 # -- options of other groups -----------------------------------------------------------------------
 
 
-def test_the_planner_takes_its_searches_from_the_groups_of_the_searches():
+def test_the_planner_takes_the_options_of_its_searches_from_their_groups():
     chosen = "controller.name=planner"
     changed = load_config(overrides=[chosen, "search.beam.width=2", "search.annealing.focus=0"])
     planner = controller_config(changed)
@@ -371,7 +371,7 @@ def test_the_planner_takes_its_searches_from_the_groups_of_the_searches():
     assert controller_config(load_config(overrides=[chosen])) == CONTROLLER_CONFIGS.get("planner")()
 
 
-def test_what_a_controller_takes_from_other_groups_decides_its_iterations_and_no_other_controllers():
+def test_options_of_other_groups_count_only_for_iterations_of_controllers_that_read_them():
     planner, ppo = (
         iteration_options(load_config(overrides=[f"controller.name={name}", "search.beam.width=2"]))
         for name in ("planner", "ppo")
@@ -385,13 +385,13 @@ def test_what_a_controller_takes_from_other_groups_decides_its_iterations_and_no
 # -- --shape ---------------------------------------------------------------------------------------
 
 
-def test_shapes_of_the_command_line():
+def test_shapes_on_the_command_line_are_parsed():
     assert parse_shapes(["input_ids=1x128", "batch=4", "a=b=2x3"]) == {"input_ids": [1, 128], "batch": 4, "a=b": [2, 3]}
     assert parse_shapes(["seq=16,128,512", "past + seq=8"]) == {"seq": [16, 128, 512], "past + seq": 8}
     assert parse_shapes([]) == {}
 
 
-def test_sizes_in_words_are_read_as_they_were_said():
+def test_shapes_written_as_arguments_are_parsed_to_the_same_shapes():
     for shapes in ({}, {"input_ids": [1, 128], "batch": 4}, {"seq": [16, 128, 512]}):
         words = shape_words(shapes, fix=False)
         assert parse_shapes(words[1::2]) == shapes and set(words[::2]) <= {"--shape"}
@@ -402,7 +402,7 @@ def test_sizes_in_words_are_read_as_they_were_said():
     "text",
     ["x", "=3", "x=", "x=0", "x=1x0", "x=-1", "x=1x", "x=1,", "x=1,0", "x=1x2,3", "x=a", "x=1.5", "x=²"],
 )
-def test_shapes_that_are_refused(text):
+def test_a_malformed_shape_is_refused(text):
     with pytest.raises(RLFlowError, match="--shape takes NAME=128, NAME=16,128 or NAME=1x128"):
         parse_shapes([text])
 

@@ -59,7 +59,7 @@ def test_every_condition_names_an_option_and_allows_one_of_its_values():
     assert "name" in tree().entries["controller"].entries  # The rule for components relies on this entry.
 
 
-def test_the_note_is_said_once_when_it_is_given_and_not_again(tmp_path, capsys):
+def test_an_option_without_effect_is_noted_once_when_the_option_is_given(tmp_path, capsys):
     options = ["cost.name=analytic", "env.measure_every=3"]
     with RunFolder.open(tmp_path / "run", "tiny_squeezenet1_1", overrides=options).working():
         pass  # Opening the folder stores the options.

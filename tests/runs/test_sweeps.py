@@ -181,7 +181,7 @@ def test_a_case_sets_several_options_at_once(tmp_path):
         ),
     ],
 )  # fmt: skip
-def test_what_a_file_says_wrongly_is_refused_before_anything_is_run(tmp_path, capsys, changes, message):
+def test_a_wrong_sweep_file_is_refused_before_any_run(tmp_path, capsys, changes, message):
     path = tmp_path / "wrong.yaml"
     path.write_text(yaml.safe_dump(GRID | changes))
     error = in_process(capsys, "sweep", path, "--run", tmp_path / "sweep").error
@@ -189,7 +189,7 @@ def test_what_a_file_says_wrongly_is_refused_before_anything_is_run(tmp_path, ca
 
 
 @pytest.mark.parametrize("name", ["../../outside", "/outside", "cost $x_{$", "two\nlines", ""])
-def test_a_parameter_whose_name_names_no_plot_is_refused(tmp_path, name):
+def test_a_parameter_name_that_cannot_be_a_file_name_is_refused(tmp_path, name):
     with pytest.raises(RLFlowError) as refused:
         sweep_of(tmp_path, GRID, parameters={name: {"good": {"env.alpha": 0.8}}})
     assert "is named by letters, digits" in str(refused.value) and "\n" not in str(refused.value)
@@ -204,7 +204,7 @@ def test_files_that_are_no_mapping_are_refused(tmp_path, capsys):
         )
 
 
-def test_the_shipped_sweeps_are_those_of_the_paper():
+def test_the_shipped_sweeps_have_the_values_of_the_paper():
     result = {path.stem: load_sweep(path, check_names) for path in sorted(SHIPPED.glob("*.yaml"))}
     small = result.pop("temperature_small")
     assert set(result) == {"temperature", "rewards", "controllers"}
@@ -223,7 +223,7 @@ def test_the_shipped_sweeps_are_those_of_the_paper():
     ]  # fmt: skip
 
 
-def test_the_new_runtime_is_rewarded_at_every_step_anew():
+def test_the_new_runtime_reward_is_the_whole_decrease_since_the_start():
     initial, before, after = (SimpleNamespace(runtime_ms=ms) for ms in (5, 4, 3))
     assert make_reward("new-runtime", 0.8, 0.2)(before, after, initial) == pytest.approx(2.0)
     assert make_reward("incremental", 0.8, 0.2)(before, after, initial) == pytest.approx(1.0)
@@ -250,7 +250,7 @@ def folders(**options) -> list[str]:
         ({"collect__episodes": 7}, 0), ({"workers": 1, "collect__executor": "ray", "world_model__threads": 1}, 3),
     ],
 )  # fmt: skip
-def test_stages_are_shared_as_far_as_no_option_that_differs_concerns_them(change, shared):
+def test_runs_share_their_stages_up_to_the_first_that_a_different_option_affects(change, shared):
     one, other = folders(), folders(**change)
     assert [a == b for a, b in zip(one, other, strict=True)] == [True] * shared + [False] * (3 - shared)
 
@@ -274,12 +274,12 @@ def test_a_world_model_that_learns_online_needs_no_episodes():
         {"task__name": "ordering", "controller__name": "topoformer", "world_model__mode": "online"},
     ],
 )
-def test_a_controller_that_dreams_of_nothing_needs_no_episodes_and_no_world_model(options):
+def test_a_controller_without_a_world_model_needs_no_shared_stages(options):
     (own,) = folders(**options)
     assert own.endswith("-seed-0")
 
 
-def test_what_is_taken_over_stays_as_it_was_when_the_run_goes_on(tmp_path):
+def test_a_continued_run_does_not_change_the_folder_that_the_run_was_copied_from(tmp_path):
     (tmp_path / "from" / "deep").mkdir(parents=True)
     for name in ("collect.json", "deep/shard", "config.yaml", "lock", ".hidden"):
         (tmp_path / "from" / name).write_text("old")
@@ -294,7 +294,7 @@ def test_what_is_taken_over_stays_as_it_was_when_the_run_goes_on(tmp_path):
 
 
 @pytest.mark.parametrize("windows", [system.WINDOWS, *slow(True)])
-def test_a_stage_that_a_killed_sweep_left_running_is_waited_for_and_not_begun_again(tmp_path, monkeypatch, windows):
+def test_a_stage_left_running_by_a_killed_sweep_is_awaited_and_not_restarted(tmp_path, monkeypatch, windows):
     """A stage counts as running by its lock, and on Windows, where the lock is not kept, by its arguments."""
     monkeypatch.setattr(system, "WINDOWS", windows)
     run, begun, may_end = Run(tmp_path / "run", ("collect",), {}, None), tmp_path / "begun", tmp_path / "may_end"
@@ -322,7 +322,7 @@ def test_a_stage_that_a_killed_sweep_left_running_is_waited_for_and_not_begun_ag
     assert begun.read_text() == "x"
 
 
-def test_the_last_error_of_a_stage_is_reported_and_what_stands_on_it_is_not_tried(tmp_path):
+def test_the_last_error_of_a_stage_is_reported_and_dependent_stages_are_not_tried(tmp_path):
     run = Run(tmp_path / "run", ("collect",), {}, None)
     code = "import sys; sys.exit('progress\\nerror: first\\nerror: the disk is full')"
     assert run_stages(run, (sys.executable, "-c", code), str(tmp_path)) == "collect: the disk is full"
@@ -343,7 +343,7 @@ def rate(options) -> float:
 
 
 @pytest.mark.parametrize("sampler", ["tpe", *slow("random")])
-def test_a_sampler_s_seed_gives_the_same_trials_and_more_trials_begin_with_them(tmp_path, sampler):
+def test_the_seed_of_a_sampler_repeats_its_trials_and_more_trials_extend_them(tmp_path, sampler):
     one, again, longer, other = (
         played(
             sweep_of(tmp_path, RANGE, sampler=sampler, trials=trials, sampler_seed=seed), tmp_path / f"{k}", Fake(rate)
@@ -356,7 +356,7 @@ def test_a_sampler_s_seed_gives_the_same_trials_and_more_trials_begin_with_them(
     assert all(isinstance(trial.values["controller.ppo.epochs"], int) for trial in one)
 
 
-def test_tpe_learns_from_the_trials_before_and_random_does_not(tmp_path):
+def test_tpe_learns_from_earlier_trials_and_random_sampling_does_not(tmp_path):
     result = {}
     for sampler in ("random", "tpe"):
         sweep = sweep_of(tmp_path, RANGE, sampler=sampler, trials=16)
@@ -392,7 +392,7 @@ def test_a_trial_behind_the_median_after_its_first_seed_is_pruned_and_marked(tmp
 
 
 @pytest.mark.parametrize("workers", [3, *slow(1)])
-def test_killed_after_any_run_a_sweep_goes_on_and_ends_with_the_same_table(tmp_path, workers):
+def test_a_sweep_killed_after_any_run_resumes_and_ends_with_the_same_table(tmp_path, workers):
     sweep = sweep_of(
         tmp_path, RANGE, sampler="tpe", pruner="median", trials=13, seeds=[0, 1], workers=workers,
         objective={"figure": "real"},
@@ -450,12 +450,12 @@ def test_optuna_reads_the_same_trials(tmp_path):
 # -- the tables ------------------------------------------------------------------------------------
 
 
-def test_mean_and_sample_standard_deviation():
+def test_mean_and_sd_are_the_mean_and_the_sample_standard_deviation():
     assert mean_and_sd([2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]) == {"mean": 5.0, "sd": pytest.approx((32 / 7) ** 0.5)}
     assert mean_and_sd([3.0]) == {"mean": 3.0, "sd": None} and mean_and_sd([]) == {"mean": None, "sd": None}
 
 
-def test_the_tables_of_known_numbers(tmp_path):
+def test_tables_of_known_figures_have_the_expected_statistics(tmp_path):
     scores = {(0.5, 0): 2.0, (0.5, 1): 4.0, (1.5, 0): 5.0, (1.5, 1): 6.0}
     sweep = sweep_of(tmp_path, GRID, parameters={"dream.temperatures": [0.5, 1.5]}, seeds=[0, 1])
     trials = played(sweep, tmp_path, Fake(lambda options: scores[options["dream"]["temperatures"][0], options["seed"]]))
@@ -477,7 +477,7 @@ def test_the_tables_of_known_numbers(tmp_path):
     assert (tmp_path / "plots" / "dream.temperatures.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_table_holds_commas_and_nothing():
+def test_a_csv_table_quotes_commas_and_leaves_missing_values_empty():
     assert as_csv([{"a": "x,y", "b": None}]) == 'a,b\n"x,y",\n'
 
 
@@ -492,7 +492,7 @@ def test_damaged_results_are_refused(tmp_path):
 # -- the command -----------------------------------------------------------------------------------
 
 
-def test_a_sweep_leaves_the_folder_of_a_run_as_it_is(tmp_path, capsys, monkeypatch):
+def test_a_sweep_refuses_the_folder_of_a_run_and_leaves_the_folder_unchanged(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("rlflow.runs.sweeps.trials.run_sweep", lambda sweep, folder, command, report: report([]))
     (tmp_path / "run" / "tensorboard").mkdir(parents=True)
     for name in ("model.json", "tensorboard/events"):
@@ -519,7 +519,7 @@ def test_a_real_sweep_of_orders_learns_without_a_world_model_and_has_no_figures_
 
 
 @pytest.mark.nightly
-def test_a_real_sweep_that_is_killed_goes_on_shares_what_it_can_and_shows_its_parameters(tmp_path):
+def test_a_killed_sweep_resumes_shares_its_stages_and_shows_its_parameters(tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     from tensorboard.plugins.hparams.metadata import SESSION_START_INFO_TAG, parse_session_start_info_plugin_data
 
@@ -561,7 +561,7 @@ def test_a_real_sweep_that_is_killed_goes_on_shares_what_it_can_and_shows_its_pa
         assert events.Scalars("real")[0].value == pytest.approx(row["real"])
 
 
-def test_a_trial_whose_training_diverged_is_said_to_have_and_is_never_the_best(tmp_path):
+def test_a_diverged_trial_is_marked_and_is_never_the_best(tmp_path):
     figures = dict.fromkeys(FIGURES, 1.0)
     trials = [
         Trial(0, {}, {0: dict(figures)}, {}, {0: tmp_path / "a"}),

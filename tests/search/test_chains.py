@@ -36,7 +36,7 @@ def test_a_valley_is_crossed_if_a_chain_reaches_its_end(valley):
     assert next(tried) > 0
 
 
-def test_the_count_can_end_the_descent():
+def test_the_counting_function_can_end_the_descent():
     def refuse():
         raise TimeoutError
 

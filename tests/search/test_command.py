@@ -26,7 +26,7 @@ def search(capsys, model, out, *more, method="greedy"):
 
 
 @pytest.mark.parametrize("method", ["beam", *slow(*sorted(set(SEARCHES) - {"beam"}))])
-def test_what_comes_out_is_equal_cheaper_and_replayed(capsys, tmp_path, model, method):
+def test_the_written_model_is_equal_cheaper_and_replayable(capsys, tmp_path, model, method):
     out, again, outcome = (tmp_path / "out" / name for name in ("faster.onnx", "again.onnx", "found.json"))
     done = search(capsys, model, out, "--json", outcome, "--seconds", "20", "search.interactions=200", method=method)
     assert done.code == 0 and f"{method} stopped by" in done.err and "% faster, found by" in done.ending["result"]
@@ -42,7 +42,7 @@ def test_what_comes_out_is_equal_cheaper_and_replayed(capsys, tmp_path, model, m
     }  # fmt: skip
 
 
-def test_a_zoo_name_and_the_options(capsys, tmp_path):
+def test_the_search_command_takes_a_zoo_name_and_options(capsys, tmp_path):
     out = tmp_path / "faster.onnx"
     done = search(
         capsys, "tiny_resnet18", out, "search.greedy.max_steps=2", "--json", tmp_path / "found.json", "--seed", "3"
@@ -52,7 +52,7 @@ def test_a_zoo_name_and_the_options(capsys, tmp_path):
     onnx.checker.check_model(str(out), full_check=True)
 
 
-def test_measured_against_the_original(capsys, tmp_path, model):
+def test_the_option_measure_reports_the_latency_ratio_to_the_original(capsys, tmp_path, model):
     result = tmp_path / "found.json"
     done = search(
         capsys, model, tmp_path / "out.onnx", "--measure", "eval.measure_seconds=0.2", "eval.sessions=2", "--json",
@@ -62,7 +62,7 @@ def test_measured_against_the_original(capsys, tmp_path, model):
     assert json.loads(result.read_text())["candidates"]["greedy"]["measured"]["ratio"] > 0
 
 
-def test_no_gain_gives_the_original(capsys, tmp_path, model):
+def test_a_search_without_gain_returns_the_original(capsys, tmp_path, model):
     done = search(
         capsys, model, tmp_path / "out.onnx", "search.random.max_steps=1", "search.interactions=1",
         "env.rules=[padding]", method="random",

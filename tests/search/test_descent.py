@@ -22,13 +22,13 @@ def descend(start, max_steps: int = 1000):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_by_the_analytic_cost_it_is_the_steepest_descent(name):
+def test_a_descent_by_the_analytic_cost_equals_steepest_descent(name):
     start = tiny_task(name).initial
     assert descend(start).actions == greedy(start, 1000).actions
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_it_ends_in_a_local_optimum_and_every_step_gains_or_shortens_at_no_cost(seed):
+def test_a_descent_ends_in_a_local_optimum_and_each_step_lowers_cost_or_size(seed):
     task = random_task(seed, length=8)
     result = descend(task.initial)
     assert result.stop == "local optimum"
@@ -40,7 +40,7 @@ def test_it_ends_in_a_local_optimum_and_every_step_gains_or_shortens_at_no_cost(
     assert min(neighbours, default=costs[-1]) >= costs[-1] == result.state.cost.runtime_ps
 
 
-def test_what_the_analytic_cost_promises_and_the_other_refuses_is_left_out():
+def test_a_rewrite_that_gains_by_the_analytic_cost_alone_is_left_out():
     """Every rule saves a launch, so the analytic cost prefers each; with these costs only the second rule gains."""
     costs = {"Relu": 10, "Abs": 10, "Neg": 30, "Exp": 15, "Tanh": 1}
     rules = "Relu(Abs(x)) => Neg(x)\nExp(Relu(x)) => Tanh(x)\nAbs(Relu(x)) => Neg(x)"
@@ -48,14 +48,14 @@ def test_what_the_analytic_cost_promises_and_the_other_refuses_is_left_out():
     assert (result.actions, result.state.cost.runtime_ps) == ([(1, 0)], 10 + 10 + 1)
 
 
-def test_so_many_steps_and_no_more():
+def test_a_descent_stops_after_its_maximum_of_steps():
     start = tiny_task("tiny_resnet18").initial
     result = descend(start, 3)
     assert (result.stop, result.actions) == ("steps", descend(start).actions[:3])
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_until_it_has_what_the_analytic_descent_has_it_times_only_what_lies_on_that_way(name):
+def test_a_descent_first_times_only_operators_on_the_path_of_the_analytic_descent(name):
     task = timed_task(name)
     start, wanted = task.initial, greedy(tiny_task(name).initial, 1000)
     states = states_along(tiny_task(name), wanted.actions)
@@ -71,7 +71,7 @@ def test_until_it_has_what_the_analytic_descent_has_it_times_only_what_lies_on_t
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_in_the_same_time_the_steepest_descent_has_nothing(name):
+def test_steepest_descent_finds_nothing_in_the_time_that_suffices_for_the_descent(name):
     needed = timed_task(name)
     descend(needed.initial)
     few = len(needed.cost.timed) - 1
@@ -79,7 +79,7 @@ def test_in_the_same_time_the_steepest_descent_has_nothing(name):
     assert descend(timed_task(name, few).initial).state.cost.runtime_ps < needed.initial.cost.runtime_ps
 
 
-def test_what_either_cost_knows_of_a_match_is_kept_until_something_near_it_changes():
+def test_a_descent_takes_at_most_twice_the_interactions_of_steepest_descent():
     start = tiny_task().initial
     steepest = greedy(start, 1000).interactions
     assert steepest < descend(start).interactions < 2 * steepest
@@ -99,7 +99,7 @@ def test_a_gain_within_its_uncertainty_comes_after_all_others(off, first):
 
 
 @pytest.mark.parametrize("equal, steps", [("Abs", [0, 1]), ("com.microsoft.QuickGelu", [])])
-def test_an_equal_cost_is_taken_if_the_analytic_cost_falls_and_the_operator_is_onnxs_own(equal, steps):
+def test_an_equal_cost_is_accepted_for_a_lower_analytic_cost_and_a_standard_operator(equal, steps):
     """One launch replaces two at the same cost, and only then the next rule applies."""
     costs = {"Relu": 10, "Neg": 10, "Abs": 20, "QuickGelu": 20, "Tanh": 1}
     task = toy_task(["Relu", "Neg"], f"Neg(Relu(x)) => {equal}(x)\n{equal}(x) => Tanh(x)", costs)
@@ -109,7 +109,7 @@ def test_an_equal_cost_is_taken_if_the_analytic_cost_falls_and_the_operator_is_o
 
 
 @pytest.mark.parametrize("moves", [SINGLE, BATCHED])
-def test_the_analytic_twin_of_the_start_has_the_very_matches_of_the_start(moves):
+def test_the_start_with_the_analytic_cost_shares_the_match_table_of_the_start(moves):
     start = start_of(tiny_task("tiny_squeezenet1_1"), moves)
     twin = start_by_analytic_cost(Search(start))
     single, other = (state.single if moves == BATCHED else state for state in (start, twin.state))

@@ -43,7 +43,7 @@ def one_row() -> Task:
 
 
 @pytest.mark.parametrize("moves", ["single", "batched"])
-def test_it_finds_what_opens_by_a_rewrite_that_gains_nothing(moves):
+def test_grasp_finds_gains_that_follow_a_rewrite_without_gain(moves):
     start = start_of(one_row(), moves)
     steepest = greedy(start, 100)
     assert 0.9 * start.objective < steepest.state.objective < start.objective
@@ -52,7 +52,7 @@ def test_it_finds_what_opens_by_a_rewrite_that_gains_nothing(moves):
     assert "gather-as-slice" in [result.state.task.rules[xfer_id].name for xfer_id, _ in result.actions]
 
 
-def test_what_it_draws_by_the_roofline_is_judged_by_the_cost_of_the_search():
+def test_grasp_judges_rewrites_drawn_by_the_roofline_by_the_cost_of_the_search():
     """Every rule saves a launch, so the analytic cost prefers each; with these costs no rule gains."""
     rules = "Relu(Abs(x)) => Neg(x)\nExp(Relu(x)) => Tanh(x)"
     costly = toy_task(["Relu", "Abs", "Relu", "Exp"], rules, {"Relu": 10, "Abs": 10, "Neg": 30, "Exp": 15, "Tanh": 40})
@@ -63,7 +63,7 @@ def test_what_it_draws_by_the_roofline_is_judged_by_the_cost_of_the_search():
 
 
 @pytest.mark.parametrize("name", ["tiny_bert_base_fused", *slow("tiny_inception_v3")])
-def test_it_times_only_what_lies_on_the_way_to_what_it_follows(name):
+def test_grasp_times_fewer_operators_than_steepest_descent(name):
     task, steepest = timed_task(name), timed_task(name)
     result = searched(task.initial, patience=1, seed=1)
     greedy(steepest.initial, 1000)
@@ -71,31 +71,31 @@ def test_it_times_only_what_lies_on_the_way_to_what_it_follows(name):
     assert len(task.cost.timed) < 2 / 3 * len(steepest.cost.timed)
 
 
-def test_its_draws_do_not_depend_on_the_cost_that_judges():
+def test_grasp_draws_the_same_rewrites_whichever_cost_judges_them():
     by_itself, timed = searched(tiny_task().initial), searched(timed_task().initial)
     assert (by_itself.actions, by_itself.interactions) == (timed.actions, timed.interactions)
 
 
-def test_it_begins_where_the_search_begins():
+def test_grasp_begins_at_the_start_of_the_search():
     start = tiny_task().initial.apply(*map(int, tiny_task().initial.valid_actions()[0]))
     result = searched(start)
     assert result.trace[0][2] == start.objective > result.state.objective
 
 
-def test_it_ends_after_so_many_descents_that_come_to_nothing():
+def test_grasp_ends_after_its_patience_of_descents_without_gain():
     start = tiny_task().initial
     few, many = searched(start, patience=2), searched(start, patience=at_night(40, 12))
     assert few.stop == many.stop == "patience" and few.interactions < many.interactions
     assert many.state.objective <= few.state.objective
 
 
-def test_where_no_rule_fits_there_is_nothing_to_draw():
+def test_grasp_draws_nothing_if_no_rule_matches():
     task = toy_task(["Relu", "Exp"], "Abs(Abs(x)) => Abs(x)", {"Relu": 1, "Exp": 1, "Abs": 1})
     result = searched(task.initial)
     assert (result.actions, result.interactions, result.stop) == ([], 0, "patience")
 
 
-def test_of_a_model_that_costs_nothing_it_draws_too():
+def test_grasp_and_rendering_work_on_a_model_that_costs_nothing():
     task = EnvSpec("", cost="analytic", threads=1).open(onnx.parser.parse_model(VIEWS))
     assert task.initial.objective == 0 and task.initial.matches
     assert searched(task.initial).stop == "patience"

@@ -43,7 +43,7 @@ def test_greedy_ends_in_a_local_optimum_below_the_start(name):
 
 
 @pytest.mark.parametrize("method", ["greedy", "descent"])
-def test_where_only_the_worst_part_counts_a_rewrite_far_away_makes_another_one_gain(method):
+def test_a_distant_rewrite_makes_another_gain_if_only_the_worst_operator_counts(method):
     costs = {"Relu": 10, "Exp": 20, "Abs": 2, "Neg": 3, "Ceil": 1}
     task = toy_task(["Relu", "Ceil", "Ceil", "Ceil", "Exp"], "Relu(x) => Abs(x)\nExp(x) => Neg(x)", costs)
     result = run_search(method, replace(task, cost=WorstOperator(costs)).initial, max_steps=100)
@@ -51,7 +51,7 @@ def test_where_only_the_worst_part_counts_a_rewrite_far_away_makes_another_one_g
 
 
 @pytest.mark.parametrize("name", MODELS[:3])
-def test_the_actions_lead_to_the_result_and_every_one_of_them_gains(name):
+def test_the_actions_of_greedy_lead_to_the_result_and_each_action_gains(name):
     start = tiny_task(name).initial
     result = greedy(start, 500)
     assert replayed(start, result.actions).graph.hash == result.state.graph.hash
@@ -75,7 +75,7 @@ def test_the_limit_on_locations_holds():
     assert replayed(start, result.actions).graph.hash == result.state.graph.hash
 
 
-def test_stop_after_the_steps():
+def test_greedy_stops_after_its_maximum_of_steps():
     start = tiny_task("tiny_resnet50").initial
     whole = greedy(start, 500)
     assert len(whole.actions) > 3
@@ -85,7 +85,7 @@ def test_stop_after_the_steps():
     assert (none.stop, none.actions, none.interactions) == ("steps", [], 0) and none.state is start
 
 
-def test_stop_after_the_seconds_with_the_best_so_far():
+def test_greedy_stops_after_its_seconds_with_the_best_result_so_far():
     start = tiny_task("tiny_resnet50").initial
     whole = greedy(start, 500)
     ticks = itertools.count()  # The clock advances by a second at each look.

@@ -31,7 +31,7 @@ def macros():
     return learn([solved(text, 3000) for text in texts])
 
 
-def test_macros_are_the_pieces_between_new_lowest_costs(macros):
+def test_macros_are_the_sequences_between_new_lowest_costs(macros):
     long = [macro for macro in macros if len(macro) > 2]
     assert long and all(any(step.sort == BINDING.index("cse_bind") for step in macro) for macro in long)
     task = task_of("(let (t (mul x y)) (add (add t t) z))")
@@ -57,7 +57,7 @@ def test_macros_cross_a_valley_of_another_expression(macros):
     assert blind.state.objective > crossed.state.objective
 
 
-def test_a_repetition_at_the_end_of_a_macro_goes_on_until_the_cost_falls():
+def test_a_repeated_last_step_of_a_macro_continues_until_the_cost_falls():
     """The `let` that binds a product inside two loops costs 0.1 in every iteration until the rules move it out of a
     loop."""
     inner = "(build i (lam (m : Integer) (add (sub (div (exp x) (to_float m)) y) (to_float k))))"
@@ -70,7 +70,7 @@ def test_a_repetition_at_the_end_of_a_macro_goes_on_until_the_cost_falls():
     assert blind.state.objective > costs[-1]
 
 
-def test_a_sketch_leads_over_a_hill():
+def test_a_sketch_leads_through_states_of_higher_cost():
     """The cost must rise first: the vector that is built once and read in a loop is then built inside the loop, until
     the rules remove it."""
     text = """

@@ -59,13 +59,13 @@ def searched(method: str, state, limits=Limits(), seed: int = 0, **changes):
 # -- every search ----------------------------------------------------------------------------------
 
 
-def test_all_have_options_here():
+def test_every_search_method_has_options_in_this_file():
     assert OPTIONS.keys() == set(METHODS)
 
 
 @pytest.mark.parametrize("name", [MODELS[0], *slow(*MODELS[1:])])
 @pytest.mark.parametrize("method", METHODS)
-def test_the_actions_lead_to_the_result_and_the_trace_says_how_it_came(method, name):
+def test_the_actions_of_a_search_lead_to_the_result_and_the_trace_to_its_cost(method, name):
     start = tiny_task(name).initial
     result = searched(method, start)
     limit = start.task.max_locations
@@ -79,7 +79,7 @@ def test_the_actions_lead_to_the_result_and_the_trace_says_how_it_came(method, n
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_none_ends_above_the_start_and_what_descends_not_above_greedy(method):
+def test_no_search_ends_above_the_start_and_no_descending_search_above_greedy(method):
     for name in at_night(MODELS, MODELS[:1]):
         start = tiny_task(name).initial
         cost = searched(method, start).state.cost.runtime_ps
@@ -100,7 +100,7 @@ def test_a_seed_gives_the_same_result(method):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_no_limit_is_passed(method, monkeypatch):
+def test_searches_respect_limits_on_interactions_seconds_and_memory(method, monkeypatch):
     start = tiny_task("tiny_squeezenet1_1").initial
     whole = searched(method, start)
     result = searched(method, start, Limits(interactions=25))
@@ -120,7 +120,7 @@ def test_no_limit_is_passed(method, monkeypatch):
     assert (result.stop, result.interactions) == ("memory", 10)
 
 
-def test_memory_that_was_given_back_before_a_search_is_no_room_for_it():
+def test_memory_freed_before_a_search_does_not_count_as_available():
     def grows(search) -> str:
         room = np.ones(40_000_000 // 8)
         search.follow(search.start, search.start.matches[0])
@@ -164,7 +164,7 @@ def test_a_graph_without_locations_is_its_own_result(method):
     assert (result.state, result.actions, result.interactions) == (start, [], 0)
 
 
-def test_the_bar_sees_every_rewrite_and_the_best():
+def test_the_progress_bar_counts_every_rewrite_and_shows_the_best():
     bar, start = Bar(), losing_first().initial
     result = run_search("beam", start, progress=bar, **OPTIONS["beam"])
     assert bar.n == result.interactions > 0
@@ -193,7 +193,7 @@ def test_a_detour_is_left_out():
     assert (result.actions, result.interactions, result.stop, result.state.cost.runtime_ps) == ([(2, 0)], 5, "home", 1)
 
 
-def test_no_byte_of_the_file_tells_of_a_detour():
+def test_a_detour_leaves_no_trace_in_the_bytes_of_the_model():
     """A receipt replays only the actions, and tensors are named in the order in which they were made."""
     task = tiny_task("tiny_resnet50")
     result = run_search(
@@ -216,7 +216,7 @@ def gains_kept(start, seed: int) -> int:
     return kept
 
 
-def test_gains_are_those_of_carrying_out():
+def test_kept_gains_equal_recomputed_gains():
     """A gain that a position takes over from the position before equals a new computation."""
     assert gains_kept(tiny_task("tiny_squeezenet1_1").initial, 0) > 50
 
@@ -230,7 +230,7 @@ class Neighbourly(OperatorCosts):
         return super().node_cost(graph, node)._replace(runtime_ps=1) if cheap else super().node_cost(graph, node)
 
 
-def test_a_gain_is_counted_anew_when_a_neighbour_changes():
+def test_a_gain_is_recomputed_when_a_neighbour_changes():
     costs = {"Tanh": 10, "Abs": 10, "Relu": 10, "Neg": 5, "Exp": 7}
     task = toy_task(["Tanh", "Relu", "Exp", "Exp"], "Tanh(x) => Abs(x)\nRelu(x) => Neg(x)", costs)
     start = Task(task.graph, task.rules, Neighbourly(costs, reach=1)).initial
@@ -356,7 +356,7 @@ def test_taso_queues_no_graph_of_twice_the_size():
 
 
 @pytest.mark.parametrize("seed", [s for s in range(at_night(24, 8)) if s != 8])
-def test_a_beam_of_any_width_is_exhaustive(seed):
+def test_a_wide_and_deep_beam_finds_the_cheapest_reachable_state(seed):
     start = random_task(seed).initial
     costs = reachable_costs(start)
     wide = max(len(costs), 2)
@@ -369,7 +369,7 @@ def test_a_beam_of_width_and_depth_1_is_greedy():
         assert run_search("beam", start, width=1, depth=1, radius=1).actions == greedy(start, 100).actions
 
 
-def test_a_chain_stays_near_its_beginning():
+def test_a_chain_of_beam_search_stays_within_its_radius():
     """Two losing rewrites enable a gain at a third match, which is further from the first than the small radius."""
     costs = {"Relu": 10, "Abs": 11, "Exp": 100, "Neg": 1, "Tanh": 10, "Ceil": 11}
     rules = "Relu(x) => Abs(x)\nTanh(x) => Ceil(x)\nAbs(Exp(Exp(Exp(Ceil(x))))) => Neg(x)"
@@ -428,7 +428,7 @@ def test_a_hot_annealing_accepts_losses_less_and_less(monkeypatch):
     assert np.mean(first) > 0.8 and np.mean(last) < 0.01 and min(len(first), len(last)) > 100
 
 
-def test_random_play_is_that_of_the_episodes():
+def test_random_search_plays_the_same_episodes_as_the_random_agent():
     """The search draws the same actions as the random agent of the paper, so that both controls are the same."""
     from rlflow.collect.rollouts import play_random
 

@@ -60,7 +60,7 @@ def played(task, seed: int = 0, steps: int = STEPS) -> tuple[list, list]:
     return states, actions
 
 
-def test_every_registered_task_is_here():
+def test_every_registered_task_has_a_problem_in_this_file():
     assert set(PROBLEMS) == {*TASKS, *MODULES}
 
 
@@ -80,7 +80,7 @@ def test_a_spec_loads_other_problems_by_their_names(specs, name):
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
-def test_what_is_no_problem_of_the_task_is_refused(specs, name, tmp_path):
+def test_an_unknown_problem_is_refused(specs, name, tmp_path):
     kind = type(specs[name])
     with pytest.raises(RLFlowError):
         kind.of(load_config(), kind.fetch("no such problem", 0, tmp_path)).make_task()
@@ -105,7 +105,7 @@ def test_arrays_have_the_sizes_of_the_encoding(specs, name):
 # -- step by step ----------------------------------------------------------------------------------
 
 
-def test_states_are_values(spec):
+def test_applying_a_choice_does_not_change_the_state(spec):
     task = spec.make_task()
     for state in played(task)[0]:
         assert isinstance(state, State) and isinstance(state.objective, int)
@@ -117,7 +117,7 @@ def test_states_are_values(spec):
         assert 0 <= state.counts.min() and state.counts.max() <= task.encoding_spec.max_locations
 
 
-def test_equal_states_are_equal_however_they_were_reached(spec):
+def test_the_same_actions_lead_to_equal_states_in_separate_tasks(spec):
     for seed in range(3):
         (states, actions), task = played(spec.make_task(), seed), spec.make_task()
         for state, again in zip(states, played(task, seed)[0], strict=True):
@@ -127,7 +127,7 @@ def test_equal_states_are_equal_however_they_were_reached(spec):
         assert follow(task, actions).hash == states[-1].hash
 
 
-def test_choices_that_are_not_there_are_refused(spec):
+def test_choices_that_do_not_exist_are_refused(spec):
     state, sizes = spec.make_task().initial, spec.make_task().encoding_spec
     wrong = [(sort, int(count)) for sort, count in enumerate(state.counts)]
     for sort, index in (*wrong, (sizes.n_rules, 0), (-1, 0), (0, -1)):
@@ -149,7 +149,7 @@ def test_matches_of_local_states_are_the_choices(spec):
             assert set(match.nodes) <= state.near(match.nodes, 0) <= state.near(match.nodes, 2)
 
 
-def test_nodes_of_local_states_have_rows_of_their_own(spec):
+def test_each_node_of_a_local_state_has_its_own_row_of_features(spec):
     """A node that a choice leaves alone keeps its operator in the next state, and each node has a row of its own."""
     states, actions = played(spec.make_task())
     for before, after, action in zip(states, states[1:], actions, strict=False):
@@ -162,7 +162,7 @@ def test_nodes_of_local_states_have_rows_of_their_own(spec):
         assert all(ops[0][before.rows[node]] == ops[1][after.rows[node]] for node in same)
 
 
-def test_what_is_far_from_a_change_gains_what_it_gained(spec):
+def test_a_match_far_from_a_change_keeps_its_gain(spec):
     """A match outside `near(touched, 1 + reach)` that two successive states share keeps its gain; searches rely on
     this."""
     states, actions = played(spec.make_task(), steps=6)
@@ -177,7 +177,7 @@ def test_what_is_far_from_a_change_gains_what_it_gained(spec):
                 assert after.objective - after.follow(match).objective == known
 
 
-def test_the_environment_is_gymnasiums_and_ends_where_nothing_is_left(spec):
+def test_the_environment_passes_gymnasiums_checker_and_ends_if_no_choice_is_left(spec):
     task = spec.make_task()
     env = spec.make_env(task, 50)
     check_env(env, skip_render_check=True)
@@ -195,7 +195,7 @@ def test_the_environment_is_gymnasiums_and_ends_where_nothing_is_left(spec):
     assert sizes.stop or terminated == (not env.state.counts.any())
 
 
-def test_without_a_stop_action_it_is_invalid(specs):
+def test_the_stop_action_is_invalid_in_a_task_without_one(specs):
     env = specs["word"].make_env(specs["word"].make_task(), 9)
     env.reset()
     state = env.state
@@ -209,14 +209,14 @@ def test_without_a_stop_action_it_is_invalid(specs):
     ("random", {"max_steps": 10, "episodes": 5}), ("descent", {"max_steps": 5}),
     ("grasp", {"unit": 1e-3, "max_steps": 5, "patience": 2}),
 ])  # fmt: skip
-def test_searches_work_on_it(spec, method, options):
+def test_searches_work_on_every_task(spec, method, options):
     task = spec.make_task()
     result = run_search(method, task.initial, seed=1, **options)
     assert result.state.objective <= task.initial.objective
     assert follow(task, result.actions).objective == result.state.objective
 
 
-def test_a_delivery_believes_nothing(specs, tmp_path):
+def test_a_candidate_with_a_false_claim_is_not_delivered(specs, tmp_path):
     spec = specs["word"]
     task = spec.make_task()
     best = run_search("greedy", task.initial, max_steps=50)
@@ -251,7 +251,7 @@ def one_shot(request, specs):
     return specs[request.param]
 
 
-def test_decisions_are_evaluated_each_by_itself(one_shot):
+def test_a_decision_is_evaluated_independently_of_the_batch(one_shot):
     instance = one_shot.make_task().initial
     decisions = drawn(instance, 200)
     result = instance.evaluate(decisions)
@@ -262,7 +262,7 @@ def test_decisions_are_evaluated_each_by_itself(one_shot):
         assert np.array_equal(single.decisions[0], result.decisions[row])
 
 
-def test_what_was_carried_out_is_valid_and_worth_what_was_said(one_shot):
+def test_a_repaired_decision_is_valid_and_has_the_reported_objective(one_shot):
     instance = one_shot.make_task().initial
     decisions = np.concatenate([drawn(instance, 200), np.zeros((1, len(instance.space.nvec)), np.int64)])
     result = instance.evaluate(decisions)
@@ -272,14 +272,14 @@ def test_what_was_carried_out_is_valid_and_worth_what_was_said(one_shot):
     assert np.array_equal(again.objectives, result.objectives) and not again.repaired.any()
 
 
-def test_nothing_is_below_the_bound_and_the_control_is_valid(one_shot):
+def test_no_decision_is_below_the_bound_and_the_control_is_valid(one_shot):
     instance = one_shot.make_task().initial
     assert instance.evaluate(drawn(instance, 3000)).objectives.min() >= instance.lower_bound()
     control = instance.evaluate(instance.control()[None])
     assert not control.repaired[0] and instance.control() in instance.space
 
 
-def test_a_decision_that_is_worth_less_than_it_says_is_not_delivered(one_shot, tmp_path):
+def test_a_decision_with_a_false_objective_is_not_delivered(one_shot, tmp_path):
     spec = one_shot
     instance = spec.make_task().initial
     result = instance.evaluate(np.concatenate([drawn(instance, 500), near_the_control(instance, 500)]))

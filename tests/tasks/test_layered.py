@@ -12,7 +12,7 @@ SIZES = [1, 2, 25, 100, 500]
 
 
 @pytest.mark.parametrize("n", SIZES)
-def test_equal_seeds_give_equal_graphs_and_edges_lead_down(n):
+def test_equal_seeds_give_equal_graphs_and_edges_lead_to_later_nodes(n):
     for seed in range(3):
         one, other = layered(n, seed), layered(n, seed)
         assert one.n == n and np.array_equal(one.edges, other.edges) and np.array_equal(one.size, other.size)
@@ -20,7 +20,7 @@ def test_equal_seeds_give_equal_graphs_and_edges_lead_down(n):
     assert n < 25 or not np.array_equal(layered(n, 0).size, layered(n, 1).size)
 
 
-def test_layers_are_as_many_and_as_large_as_asked():
+def test_layers_have_the_number_and_sizes_of_the_equations():
     """Check equations 11 and 12: about √(n (1/W − 1)) layers of one size each, none above 1.75 times the mean."""
     for seed in range(20):
         layers = module._layers(500, np.random.default_rng(seed))
@@ -39,7 +39,7 @@ def test_every_node_has_an_edge_to_the_next_layer_and_their_number_is_equation_1
         assert {a for a, _ in edges} == set(first.tolist()) and {b for _, b in edges} == set(second.tolist())
 
 
-def test_skips_pass_over_a_layer_and_lead_straight_down():
+def test_skip_edges_pass_over_a_layer_and_stay_near_their_column():
     layers = np.split(np.arange(60), 6)
     edges = module._skips(layers, 400, np.random.default_rng(0))
     assert len(edges) == ceil(400 * 0.14 / 0.86)

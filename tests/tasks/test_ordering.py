@@ -51,12 +51,12 @@ def test_features_are_shares_of_the_largest():
 
 
 @pytest.mark.parametrize("name", ["layered", "layered-0-1", "layered-5", "bert"])
-def test_what_is_no_problem_is_refused_in_one_line(opened, name):
+def test_an_unknown_problem_is_refused_in_one_line(opened, name):
     with pytest.raises(RLFlowError, match="such as layered-500-0"):
         opened(name)
 
 
-def test_a_controller_learns_on_it_and_the_order_is_delivered(tmp_path, capsys):
+def test_a_controller_is_trained_and_evaluated_on_ordering(tmp_path, capsys):
     options = ("--model", "layered-20-0", "task.name=ordering", "controller.name=linear-scores",
                "controller.linear-scores.generations=3")  # fmt: skip
     for stage in ("train-controller", "eval"):

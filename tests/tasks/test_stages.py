@@ -43,7 +43,7 @@ def learnt_word(tmp_path, capsys, shared_folder):
 
 
 @pytest.mark.parametrize("controller", ["random", *slow("planner", "ppo")])
-def test_a_word_goes_through_all_stages(learnt_word, capsys, controller):
+def test_the_word_task_runs_through_all_stages(learnt_word, capsys, controller):
     folder = learnt_word
     options = (*WORD, f"controller.name={controller}", *SHORT_EPISODES)
     outcome = stages(capsys, folder, ("train-controller", "eval"), options)
@@ -67,14 +67,14 @@ def test_a_world_model_of_words_learns_in_iterations(tmp_path, capsys):
     assert [one["iteration"] for one in trained["iterations"]] == [1, 2]
 
 
-def test_a_world_model_that_needs_edits_says_so(tmp_path, capsys):
+def test_the_edits_world_model_refuses_episodes_without_edits(tmp_path, capsys):
     options = (*WORD, "world_model.name=edits")
     stages(capsys, tmp_path / "run", ("collect",), options)
     error = in_process(capsys, "train-wm", "--run", tmp_path / "run", *options).error
     assert "these episodes hold no edits" in error and "say world_model.name=mdn-rnn" in error
 
 
-def test_jobs_are_learnt_and_decided(tmp_path, capsys):
+def test_a_controller_learns_the_jobs_task_and_a_decision_is_delivered(tmp_path, capsys):
     outcome = stages(capsys, tmp_path / "run", ("train-controller", "eval"), JOBS)
     control, learnt = (outcome["candidates"][name]["objective"] for name in ("control", "controller"))
     assert outcome["lower_bound"] <= learnt < control == outcome["original"]["objective"]
@@ -82,7 +82,7 @@ def test_jobs_are_learnt_and_decided(tmp_path, capsys):
     assert tags_of(tmp_path / "run" / "tensorboard") == always("train-controller")
 
 
-def test_a_killed_training_goes_on_as_if_nothing_had_been(tmp_path):
+def test_a_killed_and_resumed_training_equals_an_uninterrupted_one(tmp_path):
     kind = TASKS.get("jobs")
     instance = kind(str(kind.fetch("9-2-7-3-8-1-6-4-5", 0, tmp_path)), 9).make_task().initial
 
@@ -114,11 +114,11 @@ def test_a_killed_training_goes_on_as_if_nothing_had_been(tmp_path):
     ("collect", (*WORD, "--model", "abx"), "not 'abx'"),
     ("collect", ("--model", "abba", "task.name=words"), "did you mean 'word'"),
 ])  # fmt: skip
-def test_what_does_not_go_together_is_refused(tmp_path, capsys, stage, options, reason):
+def test_conflicting_options_are_refused(tmp_path, capsys, stage, options, reason):
     assert reason in in_process(capsys, stage, "--run", tmp_path / "run", *options).error
 
 
-def test_what_delivers_onnx_files_refuses_other_tasks(tmp_path, capsys):
+def test_commands_that_deliver_onnx_files_refuse_other_tasks(tmp_path, capsys):
     for command in (("optimise", "abba"), ("search", "--method", "beam", "--model", "abba")):
         done = in_process(capsys, *command, "--out", tmp_path / "x.onnx", *TINY, "task.name=word")
         assert "task.name=rewriting, not word" in done.error and not (tmp_path / "x.onnx").exists()

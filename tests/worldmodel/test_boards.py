@@ -35,7 +35,7 @@ def first_tags() -> list[str]:
     return [tag_of(stage, name) for stage, board in BOARDS.items() for name in board.first]
 
 
-def test_the_page_is_there_once_and_explains_every_curve(about):
+def test_the_page_of_curves_explains_every_curve_once(about):
     text = content(about, "text").decode()
     assert text.startswith("# Which curves to look at first\n")
     rows = [line for line in text.splitlines() if line.startswith("| `")]
@@ -47,7 +47,7 @@ def test_the_page_is_there_once_and_explains_every_curve(about):
             assert f"- `{name}`: {meaning}\n" in text
 
 
-def test_the_charts_are_those_that_matter_each_with_its_own_curve(about):
+def test_each_custom_chart_shows_exactly_one_first_curve(about):
     layout = layout_pb2.Layout.FromString(content(about, "custom_scalars"))
     assert len(layout.category) == len(BOARDS)
     patterns = [pattern for category in layout.category for chart in category.chart for pattern in chart.multiline.tag]
@@ -55,7 +55,7 @@ def test_the_charts_are_those_that_matter_each_with_its_own_curve(about):
     assert matched == [[tag] for tag in first_tags()]
 
 
-def test_what_matters_stands_before_all_diagnostics_and_dream_against_reality_before_all():
+def test_first_curves_sort_before_diagnostics_and_the_return_sorts_first():
     first, rest = set(), set()
     for stage, board in BOARDS.items():
         first |= {tag_of(stage, name).split("/")[0] for name in board.first}
@@ -74,13 +74,13 @@ def test_a_curve_that_is_not_declared_is_refused(tmp_path):
     assert tag_of("train-wm", "dynamics-2/loss") == "diagnostics of train-wm/dynamics-2/loss"
 
 
-def test_what_is_drawn_again_takes_the_place_of_what_was_drawn(tmp_path):
+def test_a_curve_drawn_again_replaces_the_earlier_one(tmp_path):
     for curve in ([(0, 1.0), (1, 2.0), (2, 3.0)], [(0, 4.0), (1, 5.0)]):
         draw(tmp_path / "a", "eval", {"return": curve})
     assert read_curves(tmp_path) == {"a": {"1 dream and reality/return": curve}}
 
 
-def test_reports_are_given_the_first_curves_of_trainings_alone(tmp_path):
+def test_reports_show_only_the_first_curves_of_trainings(tmp_path):
     explain(tmp_path)
     draw(tmp_path / "eval-real-1", "eval", {"return": [(0, 0.0)]})
     draw(tmp_path / "ppo-1", "train-controller", {"return": [(9, 1.0)], "entropy": [(9, 2.0)]})
@@ -96,7 +96,7 @@ def test_an_mdn_rnn_shows_its_losses(trained, shared_folder):
     assert "diagnostics of train-wm/dynamics/loss" not in seen
 
 
-def test_every_stage_of_a_run_shows_first_what_matters(optimised):
+def test_an_optimised_run_draws_the_first_curves_of_every_stage(optimised):
     folder = optimised / "run" / "tensorboard"
     assert tags_of(folder) >= always()
     curves = read_curves(folder)

@@ -12,7 +12,7 @@ def write(folder, values: dict[int, dict[str, float]]):
             writer.scalars(step, scalars)
 
 
-def test_what_was_written_is_read_and_a_restart_counts(tmp_path):
+def test_written_curves_are_read_and_a_restart_replaces_repeated_steps(tmp_path):
     write(tmp_path / "ppo-1", {0: {"return": 1.0, "loss": 0.5}, 10: {"return": 2.0}})
     write(tmp_path / "ppo-1", {10: {"return": 3.0}, 20: {"return": 4.0}})
     write(tmp_path / "deep" / "wm", {5: {"x": -1.0}})
@@ -29,14 +29,14 @@ def test_files_of_one_second_are_read_in_the_order_in_which_they_were_written(tm
 
 
 @pytest.mark.parametrize("lost", [1, 20])
-def test_a_file_that_a_kill_cut_off_gives_what_is_whole(tmp_path, lost):
+def test_a_truncated_event_file_gives_its_complete_entries(tmp_path, lost):
     write(tmp_path / "a", {k: {"x": float(k)} for k in range(5)})
     (file,) = (tmp_path / "a").iterdir()
     file.write_bytes(file.read_bytes()[:-lost])
     assert read_curves(tmp_path)["a"]["x"] == [(k, float(k)) for k in range(4)]
 
 
-def test_a_training_that_goes_on_replaces_the_steps_that_it_repeats_also_in_tensorboard(tmp_path):
+def test_a_resumed_training_replaces_its_repeated_steps_in_tensorboard_too(tmp_path):
     write(tmp_path, {k: {"x": float(k), "y": 0.0} for k in range(6)})
     write(tmp_path, {k: {"x": -float(k)} for k in (3, 4)})
     events = EventAccumulator(str(tmp_path))
@@ -47,7 +47,7 @@ def test_a_training_that_goes_on_replaces_the_steps_that_it_repeats_also_in_tens
         assert [(event.step, event.value) for event in events.Scalars(tag)] == curve
 
 
-def test_curves_that_are_written_anew_replace_the_earlier_ones_with_their_first_point(tmp_path):
+def test_rewritten_curves_replace_the_earlier_curves_at_their_first_point(tmp_path):
     write(tmp_path / "a", {k: {"x": 1.0} for k in range(3)})
     with EventWriter(tmp_path / "a", anew=True) as writer:
         assert len(read_curves(tmp_path)["a"]["x"]) == 3  # Old points stay until a new point is written.

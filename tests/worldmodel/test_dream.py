@@ -82,7 +82,7 @@ def test_noop_ends_the_dream(start):
     assert reward == 0
 
 
-def test_action_masks_are_those_of_the_observation(start):
+def test_action_masks_agree_with_the_observation(start):
     env = DreamEnv(*start)
     observation, _ = env.reset()
     masks = env.action_masks()

@@ -65,7 +65,7 @@ class PoorOnOne(Oracle):
         return super()._stretch(episode, start, horizon)
 
 
-def test_a_model_on_which_predictions_are_poor_is_not_hidden_by_the_others():
+def test_poor_predictions_on_one_graph_are_shown_separately():
     # With one graph there is no average that could hide it.
     assert fidelity_by_model(Oracle(), EPISODES, horizons=(1,), rank_steps=4) == {}
     odd = [replace(episode, costs=episode.costs + 1.0) for episode in EPISODES[::3]]
@@ -87,7 +87,7 @@ class Asked(Oracle):
         return super().replay(episodes, rows, starts, horizon)
 
 
-def test_what_was_copied_is_judged_unless_it_may_have_been_learnt_from():
+def test_copied_steps_are_judged_only_if_copies_are_included():
     copied = [replace(episode, copied=k % len(episode)) for k, episode in enumerate(EPISODES)]
     assert max(episode.copied for episode in copied) > 2
     for copies in (True, False):
@@ -99,7 +99,7 @@ def test_what_was_copied_is_judged_unless_it_may_have_been_learnt_from():
         assert model.asked == expected
 
 
-def test_a_training_judges_itself_by_steps_that_only_held_out_episodes_played(monkeypatch, tmp_path):
+def test_a_training_is_judged_by_the_steps_that_only_held_out_episodes_played(monkeypatch, tmp_path):
     model, config, held_out = Asked(), SimpleNamespace(name="asked", mode="offline"), []
     monkeypatch.setattr(trainings.TRAININGS, "get", lambda name: lambda *_: trainings.Trained(model, held_out, {}))
     held_out += [replace(episode, copied=len(episode)) for episode in EPISODES[:2]]
@@ -131,7 +131,7 @@ def test_a_reward_that_is_ten_percent_off_is_ten_percent_off():
     assert measured(Oracle(factor=-1))["ranks"]["anywhere"]["model"]["correlation"] == pytest.approx(-1)
 
 
-def test_errors_are_of_the_step_at_the_horizon_and_uncertainty_of_all_before():
+def test_errors_count_the_step_at_the_horizon_and_uncertainty_all_steps_up_to_it():
     """Test a model that is wrong and uncertain from its fourth step on: perfect at horizon 3, wrong in every count at
     5."""
     result = measured(Oracle(wrong_after=3))["horizons"]
@@ -155,7 +155,7 @@ def test_masks_are_judged_by_precision_recall_and_f1():
     assert errors["mask_exact"] == pytest.approx((shown > 0).all(axis=1).mean())
 
 
-def test_the_share_of_exact_rules_leaves_out_those_without_a_location():
+def test_the_share_of_exact_rules_omits_rules_without_a_location():
     after = np.concatenate([e.counts[1:] for e in EPISODES])
     before = np.concatenate([e.counts[:-1] for e in EPISODES])
     either = (after > 0) | (before > 0)
@@ -164,7 +164,7 @@ def test_the_share_of_exact_rules_leaves_out_those_without_a_location():
     assert errors["counts_exact"] == pytest.approx((after == before).all(axis=1).mean())
 
 
-def test_the_baselines_are_what_they_say():
+def test_the_baselines_have_the_errors_of_their_definitions():
     """The no-change error over one step is the mean
     reward
     ; the rule means come from the training episodes.
@@ -184,13 +184,13 @@ def test_the_baselines_are_what_they_say():
         assert entry["no_change"]["termination_accuracy"] == pytest.approx(1 - ends)
 
 
-def test_the_end_by_no_op_is_known_to_every_model():
+def test_an_end_by_no_op_counts_as_predicted_for_every_model():
     """The oracle itself predicts no end, and still every end by NO-OP counts as predicted."""
     assert any(e.terminated.any() for e in EPISODES)
     assert measured()["horizons"]["1"]["model"]["termination_accuracy"] == 1
 
 
-def test_first_starts_are_those_of_episodes():
+def test_first_starts_count_each_long_enough_episode_once():
     result = measured()
     assert result["first"]["1"]["starts"] == len(EPISODES)
     assert result["first"]["5"]["starts"] == sum(len(e) >= 5 for e in EPISODES)
@@ -219,7 +219,7 @@ def test_ranks_agree_with_scipy_and_ties_are_ties():
     assert module._concordance(real, np.ones(4)) == 1 / 2 and module._concordance(np.ones(4), real) is None
 
 
-def test_the_interval_knows_that_stretches_of_one_episode_overlap():
+def test_copied_stretches_do_not_narrow_the_confidence_interval():
     """Ten copies of each stretch do not make the confidence interval narrower as ten times the data would."""
     random = np.random.default_rng(0)
     real = random.standard_normal(30)
@@ -229,7 +229,7 @@ def test_the_interval_knows_that_stretches_of_one_episode_overlap():
     assert copied[1] - copied[0] > 0.8 * (once[1] - once[0])
 
 
-def test_a_bootstrap_sample_has_the_correlation_of_its_stretches_written_out():
+def test_a_bootstrap_sample_has_the_rank_correlation_of_its_repeated_stretches():
     random = np.random.default_rng(0)
     real, said = (np.round(random.standard_normal(20), 1) for _ in range(2))
     times = random.integers(3, size=(9, 20))
@@ -243,7 +243,7 @@ def test_episodes_too_short_to_rank_give_no_ranks():
     assert result["first"]["sequences"] == 0 and result["anywhere"]["model"]["correlation"] is None
 
 
-def test_what_cost_nothing_has_no_relative_error():
+def test_episodes_without_rewards_have_no_relative_error():
     quiet = [e for e in toy.episodes(200, seed=3) if not e.rewards.any()]
     assert quiet and improvement(Oracle(), quiet)["relative_error"] is None
 

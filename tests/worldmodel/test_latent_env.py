@@ -10,7 +10,7 @@ from worldmodel.latent_env import LatentEnv
 from worldmodel.mdn_rnn.batching import Steps, pack_episodes
 
 
-def test_awake_and_dreaming_wear_the_same_spaces(start):
+def test_real_and_dream_environments_have_equal_spaces_and_first_observations(start):
     model, state = start
     awake, dream = LatentEnv(toy.ToyEnv(), model), DreamEnv(model, state)
     assert awake.observation_space == dream.observation_space and awake.action_space == dream.action_space
@@ -27,7 +27,7 @@ def test_the_latent_environment_passes_gymnasiums_checker(start):
         check_env(LatentEnv(toy.ToyEnv(), start[0]), skip_render_check=True)
 
 
-def test_h_awake_is_the_h_that_the_model_was_trained_with(start):
+def test_the_hidden_state_of_the_real_environment_equals_the_one_in_training(start):
     model, _ = start
     episode = toy.episode(2)
     env = LatentEnv(toy.ToyEnv(), model)
@@ -74,7 +74,7 @@ class Backwards:
         self.followed.append(tuple(action))
 
 
-def test_the_models_numbering_of_locations_is_translated():
+def test_a_location_in_the_models_numbering_is_translated():
     model = Backwards()
     env = LatentEnv(toy.ToyEnv(), model)
     env.reset()
@@ -85,7 +85,7 @@ def test_the_models_numbering_of_locations_is_translated():
     assert model.followed == [(2, 0)]
 
 
-def test_neither_no_op_nor_an_invalid_action_is_followed():
+def test_the_observer_follows_neither_no_op_nor_invalid_actions():
     model = Backwards()
     env = LatentEnv(toy.ToyEnv(), model)
     env.reset()

@@ -3,7 +3,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from worldmodel.boards import EventWriter
 
 
-def test_what_is_written_can_be_read_while_it_is_written(tmp_path):
+def test_an_event_file_can_be_read_while_it_is_written(tmp_path):
     with EventWriter(tmp_path) as writer:
         for step in (0, 10):
             writer.scalars(step, {"loss": step / 2, "rate": 0.1})

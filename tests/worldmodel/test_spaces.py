@@ -14,7 +14,7 @@ MODEL = SimpleNamespace(
 )
 
 
-def test_valid_actions_are_those_below_the_counts_and_no_op():
+def test_valid_actions_are_no_op_and_the_locations_below_the_counts():
     for xfer_id in range(4):
         for location in range(4):
             actions = np.tile([xfer_id, location], (2, 1))
@@ -37,14 +37,14 @@ def test_observations_fit_the_space(counts):
     assert seen not in space
 
 
-def test_an_observation_is_in_arrays_of_its_own():
+def test_an_observation_shares_no_memory_with_its_inputs():
     latents = np.zeros((2, 1), np.float32), np.zeros((2, 0), np.float32)
     given = *latents, COUNTS.copy(), COUNTS.copy(), np.zeros(2, np.int32)
     for own, array in zip(spaces.observation(*given).values(), given, strict=True):
         assert not np.shares_memory(own, array)
 
 
-def test_spaces_of_other_match_classes_or_of_other_usual_rewards_are_others():
+def test_spaces_with_other_match_classes_or_usual_rewards_are_unequal():
     match_classes, usual_rewards = np.array([0, 0, 2], np.int32), np.zeros(3, np.float32)
     space = spaces.MatchClassCounts(match_classes, usual_rewards, 4)
     assert space == spaces.MatchClassCounts(match_classes.copy(), usual_rewards.copy(), 4)

@@ -41,7 +41,7 @@ def run(path, counter=None, total=TOTAL, **options) -> tuple[Counter, dict]:
 
 
 @pytest.mark.parametrize("place", ["log", "progress", "update"])
-def test_a_training_killed_anywhere_ends_like_an_undisturbed_one(tmp_path, place):
+def test_a_training_killed_anywhere_and_resumed_equals_an_uninterrupted_one(tmp_path, place):
     whole, metrics = run(tmp_path / "whole.npz")
 
     def killed(at, *_):
@@ -66,7 +66,7 @@ def test_every_tenth_step_and_the_last_are_logged(tmp_path):
     assert logged == [10, 20, TOTAL]
 
 
-def test_a_position_that_jumps_over_a_multiple_passes_it(tmp_path):
+def test_a_step_that_jumps_over_a_multiple_of_log_every_is_logged(tmp_path):
     logged = []
     run(tmp_path / "c.npz", Counter(jump=3), 24, log=lambda step, metrics: logged.append(step), log_every=10)
     assert logged == [12, 21, 24]
@@ -88,7 +88,7 @@ def test_a_stale_training_stops_and_makes_no_further_step_after_a_restart(tmp_pa
     assert trained(again).is_stale and again.step == 10
 
 
-def test_the_last_step_is_looked_at_too(tmp_path):
+def test_early_stopping_also_evaluates_the_last_step(tmp_path):
     looked, counter = [], Counter()
     stop = EarlyStop(every=10, patience=9, keep=lambda: None)
     trainer = Trainer(checkpoint(counter, tmp_path / "c.npz"), early_stop=stop)

@@ -100,7 +100,7 @@ def test_every_entry_is_a_documented_function():
 
 
 @pytest.mark.parametrize("name", TINY)
-def test_tiny_models_are_valid_and_answer_their_input(name):
+def test_tiny_models_are_valid_and_their_outputs_depend_on_their_input(name):
     model = load(name)
     onnx.checker.check_model(model, full_check=True)
     outputs, others = run(model), run(model, seed=1)
@@ -188,6 +188,6 @@ def test_bert_ignores_the_tokens_that_are_masked():
     assert np.abs(session.run(["last_hidden_state"], inputs)[0][:, :8] - before).max() > 1e-2
 
 
-def test_an_unknown_name_names_the_nearest():
+def test_an_unknown_name_suggests_the_nearest():
     with pytest.raises(RLFlowError, match="did you mean 'resnet50'"):
         load("resnet_50")

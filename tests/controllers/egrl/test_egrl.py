@@ -72,7 +72,7 @@ def test_attention_mixes_the_neighbours_by_their_softmax():
     np.testing.assert_allclose(policy.attention(p, "down0", x, seen.links), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_values_are_those_of_the_mean_over_neighbours():
+def test_values_follow_the_critics_equations_with_means_over_neighbours():
     """Compare with the critic's equations, evaluated for one action at a time with a dense adjacency matrix."""
     critic, seen, rng = Critic(19, 3, 8), seen_graph(), np.random.default_rng(0)
     vector, actions = initial(critic.shapes, rng), rng.random((5, 9, 6)).astype(np.float32)
@@ -140,7 +140,7 @@ def test_cold_chromosomes_take_their_prior():
 
 
 @pytest.mark.parametrize("bootstrap", slow(True, False))
-def test_the_actor_comes_to_prefer_what_is_rewarded(bootstrap):
+def test_the_actor_learns_to_prefer_rewarded_placements(bootstrap):
     """The reward is the share of tensors in memory 0; a random policy puts half of them there."""
     config = replace(TINY, bootstrap=bootstrap, gamma=0.1, alpha=0.05, learning_rate=0.003, critic_learning_rate=0.01)
     rng, seen = np.random.default_rng(0), seen_graph()
@@ -156,7 +156,7 @@ def test_the_actor_comes_to_prefer_what_is_rewarded(bootstrap):
     assert bool(np.allclose(sac.targets, sac.critics)) is False
 
 
-def test_rewards_are_those_of_algorithm_1():
+def test_rewards_follow_algorithm_1_of_the_paper():
     one = problem()
     control = int(one.evaluate(one.control()[None]).objectives[0])
     decisions = np.stack([all_slowest(one), np.zeros(9, np.int64)])
@@ -176,7 +176,7 @@ def test_rewards_are_those_of_algorithm_1():
 
 @pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize("variant", ["egrl", *slow("ea", "pg")])
-def test_it_finds_better_placements_and_goes_on_after_a_kill(tmp_path, monkeypatch, variant):
+def test_training_finds_better_placements_and_resumes_after_a_kill(tmp_path, monkeypatch, variant):
     monkeypatch.setattr(agent_module, "CHECKPOINT_EVERY", 1)
     config = replace(TINY, variant=variant, invalid="rectified", **at_night({}, {"evaluations": 10, "depth": 1}))
     one = problem()
@@ -206,7 +206,7 @@ def test_it_finds_better_placements_and_goes_on_after_a_kill(tmp_path, monkeypat
 
 
 @pytest.mark.usefixtures("eager")
-def test_it_acts_on_other_graphs_with_the_same_memories(tmp_path):
+def test_a_trained_agent_acts_on_other_graphs_with_the_same_memories(tmp_path):
     one, other = problem(), instance(random_workload(5, 7), sram=60)
     agent = EGRL(replace(TINY, variant="ea", evaluations=14), one)
     agent.train(one, 0, tmp_path)
@@ -222,7 +222,7 @@ def test_it_acts_on_other_graphs_with_the_same_memories(tmp_path):
 @pytest.mark.parametrize("options, reason", [
     ({"hidden": 9}, "not a multiple of heads"), ({"elites": 6}, "leaves no individual"), ({"tau": 2.0}, "at most 1"),
 ])  # fmt: skip
-def test_options_that_do_not_go_together_are_refused(options, reason):
+def test_conflicting_options_are_refused(options, reason):
     with pytest.raises(RLFlowError, match=reason):
         replace(TINY, **options)
 

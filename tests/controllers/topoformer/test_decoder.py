@@ -43,7 +43,7 @@ def test_the_greedy_order_is_the_one_by_priority():
     assert np.array_equal(greedy(observe([one.arrays()]), priorities), by_priority(one.problem, priorities))
 
 
-def test_graphs_beside_it_change_nothing():
+def test_other_graphs_in_the_batch_change_no_order_or_probability():
     graphs, rng = [instance(10, 0).arrays(), instance(17, 1).arrays()], np.random.default_rng(0)
     both, one = observe(graphs), observe(graphs[:1])
     priorities = np.concatenate([rng.normal(size=(2, 10)), np.zeros((2, 7))], axis=1)

@@ -18,7 +18,7 @@ def ways(edges: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_relations_are_what_the_ways_between_two_nodes_say(seed):
+def test_relations_of_two_nodes_follow_from_the_paths_between_them(seed):
     graph = observe([instance(25, seed).arrays()])
     edges, longest = graph.edges[0], ways(graph.edges[0])
     expected = np.full(edges.shape, seen.INCOMPARABLE)
@@ -51,7 +51,7 @@ def test_numbers_of_nodes_do_not_matter():
     assert np.array_equal(second.relations[0], first.relations[0][order][:, order])
 
 
-def test_small_graphs_beside_large_ones_are_padded_with_nothing():
+def test_small_graphs_are_padded_with_zeros_in_a_batch():
     small, large = instance(12, 0).arrays(), instance(30, 1).arrays()
     both, one = observe([small, large]), observe([small])
     assert both.sizes.tolist() == [12, 30]

@@ -37,7 +37,7 @@ def test_renumbered_nodes_have_the_same_priorities(attends):
 
 @eager()
 @pytest.mark.parametrize("attends", [list(GROUPS)[-1], *slow(*list(GROUPS)[:-1])])
-def test_larger_graphs_beside_it_change_no_priorities(attends):
+def test_larger_graphs_in_the_batch_change_no_priorities(attends):
     network = new(replace(TINY, attends=attends)).networks.learner
     small, large = instance(15, 0).arrays(), instance(40, 1).arrays()
     both = network.priorities(observe([small, large])).numpy()
@@ -46,7 +46,7 @@ def test_larger_graphs_beside_it_change_no_priorities(attends):
 
 
 @eager()
-def test_every_way_to_attend_is_another_network():
+def test_every_attention_option_gives_another_network():
     one, values = instance(30, 0), []
     for attends in GROUPS:
         values.append(new(replace(TINY, attends=attends)).priorities(one))
@@ -54,7 +54,7 @@ def test_every_way_to_attend_is_another_network():
         assert all(abs(value - other).max() > 0.1 for other in values[:k])
 
 
-def test_units_do_not_matter():
+def test_priorities_do_not_depend_on_the_units_of_size_and_work():
     one = instance(30, 0)
     problem = one.problem
     larger = replace(problem, size=problem.size * 1024, work=problem.work * 1024)
@@ -63,7 +63,7 @@ def test_units_do_not_matter():
 
 
 @pytest.mark.parametrize("baseline", slow("mean", "greedy"))
-def test_it_learns(tmp_path, baseline):
+def test_training_lowers_the_costs_of_unseen_graphs(tmp_path, baseline):
     """Training lowers the costs of unseen graphs. Training is so short that it can fail, depending on how a processor
     rounds, so one success in three seeds is enough."""
     fresh = Batch([instance(16, 1000 + seed) for seed in range(600)])
@@ -109,7 +109,7 @@ def saved(folder):
 
 @pytest.mark.nightly
 @eager()
-def test_a_killed_training_goes_on_to_the_same_bytes(tmp_path):
+def test_a_killed_and_resumed_training_ends_with_the_same_bytes(tmp_path):
     config = replace(TINY, epochs=at_night(3, 2), steps=at_night(3, 2), evaluation_graphs=at_night(10, 4))
     whole = new(config).train(instance(12, 0), 0, tmp_path / "whole")
 
@@ -137,7 +137,7 @@ def first(tmp_path_factory):
 
 
 @eager()
-def test_it_begins_where_another_ended_and_refuses_another_network(first, tmp_path):
+def test_a_training_starts_from_saved_weights_and_refuses_another_network(first, tmp_path):
     controller, folder = first
     second = new(replace(FEW_STEPS, epochs=0, start=str(folder)))
     second.train(instance(12, 0), 0, tmp_path / "second")
@@ -148,13 +148,13 @@ def test_it_begins_where_another_ended_and_refuses_another_network(first, tmp_pa
         other.train(instance(12, 0), 0, tmp_path / "third")
 
 
-def test_decisions_are_orders_of_any_instance():
+def test_decisions_on_any_instance_are_valid_orders():
     one = instance(40, 7)
     decisions = new().act(one, 5, np.random.default_rng(0))
     assert decisions.shape == (8, 40) and one.problem.are_orders(decisions).all()
 
 
-def test_what_is_no_order_is_refused(tmp_path, capsys, monkeypatch):
+def test_a_task_whose_decisions_are_no_orders_is_refused(tmp_path, capsys, monkeypatch):
     from tests.toys.template import register
 
     register(tmp_path, monkeypatch)
@@ -164,7 +164,7 @@ def test_what_is_no_order_is_refused(tmp_path, capsys, monkeypatch):
 
 
 @eager()
-def test_a_model_is_ordered_by_what_was_learnt_on_other_graphs(tmp_path, capsys):
+def test_a_training_on_a_model_starts_from_weights_learnt_on_other_graphs(tmp_path, capsys):
     options = ["task.name=ordering", "controller.name=topoformer"]
     options += [f"controller.topoformer.{one}" for one in SMALL.split(",")]
     stages = (
@@ -184,7 +184,7 @@ def test_a_model_is_ordered_by_what_was_learnt_on_other_graphs(tmp_path, capsys)
 
 
 @pytest.mark.nightly
-def test_the_papers_size_is_a_matter_of_options():
+def test_options_give_the_network_size_of_the_paper():
     config = TopoformerConfig(width=256, layers=4, heads=10, head_size=64)
     count = sum(int(np.prod(one.shape)) for one in new(config).networks.modules["learner"].trainable_variables)
     assert 18e6 < count < 20e6

@@ -73,7 +73,7 @@ def test_known_equalities_are_enumerated(reports, world, equation):
     assert equation in " ".join(reports[world].rules.split())
 
 
-def test_what_follows_from_others_is_left_out(reports):
+def test_rules_that_follow_from_other_rules_are_left_out(reports):
     rules = parse(reports["products"].rules, "products")
     assert len({rule.text for rule in rules}) == len(rules)
     # Sums associate; products associate and distribute on both sides, in both directions.
@@ -82,13 +82,13 @@ def test_what_follows_from_others_is_left_out(reports):
     assert verdicts["instance of a rule"] > 5 and verdicts["kept"] == 4
 
 
-def test_every_rule_is_one_of_the_language(reports):
+def test_every_enumerated_rule_can_be_parsed(reports):
     for report in reports.values():
         assert report.finished and parse(report.rules, "generated")
 
 
 @pytest.mark.nightly
-def test_the_hash_seed_and_the_number_of_workers_change_nothing(reports, tmp_path):
+def test_the_result_depends_neither_on_the_hash_seed_nor_on_the_number_of_workers(reports, tmp_path):
     code = (
         "from tests.proving.generator.test_enumerate import *\n"
         "selection.prove = believed\n"
@@ -101,7 +101,7 @@ def test_the_hash_seed_and_the_number_of_workers_change_nothing(reports, tmp_pat
     assert done.stdout == enumerated(3, [PRODUCTS, CLAMPS]).rules, done.stderr
 
 
-def test_what_was_interrupted_goes_on_to_the_same_result(reports, tmp_path, monkeypatch):
+def test_an_interrupted_enumeration_resumes_to_the_same_result(reports, tmp_path, monkeypatch):
     first = enumerated(3, [CLAMPS], folder=tmp_path, seconds=-1.0)
     assert not first.finished and first.rules == ""
     state = tmp_path / "clamps-3.json"
@@ -129,7 +129,7 @@ def test_the_checkpoint_of_another_world_is_refused(tmp_path):
 # -- conditions ------------------------------------------------------------------------------------
 
 
-def test_a_condition_separates_where_an_equality_holds():
+def test_a_condition_separates_the_cases_in_which_an_equality_holds():
     product = Node(MATMUL, ("a", "b"))
     source = (Node(TRANSPOSE, (product,)),)
     target = (Node(MATMUL, (Node(TRANSPOSE, ("b",)), Node(TRANSPOSE, ("a",)))),)
@@ -146,7 +146,7 @@ def test_merged_convolutions_are_separated_from_grouped_ones():
     assert 'attributes(a, "group") is None' in pattern.conditions
 
 
-def test_what_holds_for_the_enumerated_shapes_only_is_no_rule():
+def test_an_equality_of_the_enumerated_shapes_alone_gives_no_unconditional_rule():
     """Check a product that commutes only because its operands are single numbers."""
     source, target = (Node(MATMUL, ("a", "b")),), (Node(MATMUL, ("b", "a")),)
     assert generalise(source, target, {"a": (1, 1), "b": (1, 1)}, ()) is None or generalise(
@@ -166,7 +166,7 @@ def test_a_direction_with_more_operators_needs_weights():
 # -- derivation ------------------------------------------------------------------------------------
 
 
-def test_an_equality_is_derived_from_others_and_not_from_nothing():
+def test_an_equality_is_derived_only_from_sufficient_other_equalities():
     def add(*terms):
         return Node(ADD, terms)
 
@@ -177,7 +177,7 @@ def test_an_equality_is_derived_from_others_and_not_from_nothing():
     assert not derivable(add("a", "b"), add("a", "a"), [associative])
 
 
-def test_what_two_terms_share_is_counted_once():
+def test_an_operator_shared_by_two_terms_is_counted_once():
     product = Node(MATMUL, ("a", "b"))
     assert len(operators(Node(ADD, (product, product)))) == 2
 
@@ -185,7 +185,7 @@ def test_what_two_terms_share_is_counted_once():
 # -- arithmetic ------------------------------------------------------------------------------------
 
 
-def test_convolutions_are_those_of_onnx():
+def test_evaluated_convolutions_equal_the_convolutions_of_onnx():
     from onnx import helper
     from onnx.reference import ReferenceEvaluator
 
@@ -197,7 +197,7 @@ def test_convolutions_are_those_of_onnx():
         assert np.array_equal(outputs(label("Conv", **attributes), [x, w])[0][0], wanted)
 
 
-def test_means_are_exact_and_misfits_are_named():
+def test_means_are_exact_and_operands_that_do_not_fit_raise_an_error():
     x = np.arange(6).reshape(1, 2, 3)
     mean = outputs(label("ReduceMean", axis=1), [x])[0]
     assert np.array_equal(centred(mean * 3), [[[3], [12]]]) and abs(mean).max() < PRIME

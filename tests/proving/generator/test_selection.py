@@ -27,7 +27,7 @@ def concat(*terms):
     return Node(CONCAT, terms)
 
 
-def test_no_generated_rule_is_there_twice():
+def test_no_generated_rule_occurs_twice():
     forms = [canonical_equation(rule) for rule in RULES if rule.family == FAMILY]
     assert len(set(forms)) == len(forms) > 0
     assert not set(forms) & {canonical_equation(rule) for rule in RULES if rule.family != FAMILY}
@@ -46,13 +46,13 @@ SAME = [
 
 
 @pytest.mark.parametrize("one, other, same", SAME)
-def test_equations_differ_by_more_than_letters(one, other, same):
+def test_equations_that_differ_only_in_letters_have_one_canonical_form(one, other, same):
     rules = [parse(f"some-name: why\n  {text}", "family")[0] for text in (one, other)]
     assert (canonical_equation(rules[0]) == canonical_equation(rules[1])) is same
 
 
 @pytest.mark.nightly
-def test_what_is_refuted_is_not_written_and_gets_a_stricter_condition_where_that_helps():
+def test_a_refuted_rule_is_dropped_or_gets_a_stricter_condition():
     joined = Pattern(
         (concat(add("x", "y"), add("z", "w")),), (add(concat("x", "z"), concat("y", "w")),),
         stricter=(("shape(x) == shape(y)",),),
@@ -65,7 +65,7 @@ def test_what_is_refuted_is_not_written_and_gets_a_stricter_condition_where_that
     assert 'if shape(x) == shape(y) else "the operands have different shapes"' in text
 
 
-def test_what_a_family_has_already_is_named_and_not_written():
+def test_a_rule_that_a_family_already_has_is_named_and_not_written():
     reasons = Counter()
     known = RuleSet(tuple(parse("by-hand: why\n  Add(MatMul(x, y), MatMul(x, z)) => MatMul(x, Add(y, z))", "family")))
     text = write([Pattern((add(matmul("x", "y"), matmul("x", "z")),), (matmul("x", add("y", "z")),))], known, reasons)
@@ -84,7 +84,7 @@ WORDS = [
 
 
 @pytest.mark.parametrize("source, target, name, reason", WORDS)
-def test_a_rule_is_called_by_what_it_matches_and_says_what_becomes_of_it(source, target, name, reason):
+def test_a_generated_rule_is_named_after_its_pattern_and_states_its_effect(source, target, name, reason):
     pattern = Pattern(source, target)
     assert next(names_of(pattern)) == name
     assert why(pattern) == reason

@@ -36,7 +36,7 @@ def test_a_saturated_bound_is_the_cheapest_graph_that_the_engine_reaches(name):
 
 @pytest.mark.parametrize("name", TOYS)
 @pytest.mark.parametrize("iterations", [1, 2, 3])
-def test_no_graph_within_so_many_rewrites_costs_less(name, iterations):
+def test_no_graph_within_the_number_of_iterations_costs_less_than_the_bound(name, iterations):
     bound = lower_bound(toy(name), 30, max_iterations=iterations)
     result, _ = reachable(toy(name).initial, iterations)
     assert bound.lower_bound_ps <= min(state.cost.runtime_ps for state in result.values())
@@ -56,7 +56,7 @@ def test_the_best_graph_computes_the_same_and_no_search_beats_the_bound(name):
         np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
 
 
-def test_the_results_of_searches_widen_the_scope():
+def test_the_results_of_searches_widen_the_scope_of_a_bound():
     start = tiny_task("tiny_resnet18").initial
     result = greedy(start, 500).state
     single, with_it = (lower_bound(start.task, 30, graphs, max_iterations=1) for graphs in ([], [result.graph]))
@@ -64,7 +64,7 @@ def test_the_results_of_searches_widen_the_scope():
     assert "1 result" in with_it.scope
 
 
-def test_limits_end_an_iteration_before_it_begins_to_change_anything():
+def test_limits_end_saturation_before_an_iteration_changes_the_e_graph():
     start = tiny_task("tiny_resnet18").initial
     whole = lower_bound(start.task, 30, max_iterations=2)
     limited = lower_bound(start.task, 30, max_iterations=9, max_nodes=500)
@@ -93,7 +93,7 @@ def test_a_cost_that_is_no_sum_over_single_operators_has_no_bound(more):
         lower_bound(replace(start, cost=cost), 10)
 
 
-def test_a_rule_that_asks_for_readers_has_no_bound():
+def test_a_rule_with_a_condition_on_consumers_has_no_bound():
     rules = rule_set("single: why\n  Relu(Neg(x)) => Neg(Relu(x))\n  if unshared(x)")
     with pytest.raises(RLFlowError, match="single"):
         lower_bound(task("(float[8] x) => (y) { a = Neg(x) y = Relu(a) }", {}, rules), 10)
@@ -117,7 +117,7 @@ def test_no_walk_of_the_engine_ends_below_the_bound(name):
     assert bound.lower_bound_ps <= min(costs) and len(costs) > 20
 
 
-def test_rules_for_more_outputs_than_there_are_change_no_bound():
+def test_rules_for_more_outputs_than_an_operator_has_do_not_prevent_a_bound():
     rules = RuleSet(tuple(rule for rule in load_rules() if rule.name.startswith("split-in-")))
     text = "(float[4] x) => (y) { a, b = Split<axis=0>(x, n) y = Add(a, b) }"
     bound = lower_bound(task(text, {"n": np.array([2, 2])}, rules), 10)

@@ -40,7 +40,7 @@ def test_equal_operators_of_equal_inputs_are_one():
     assert len(egraph.nodes) == 2 and len(set(egraph.outputs)) == 1
 
 
-def test_if_inputs_become_equal_so_do_results_all_the_way_up():
+def test_uniting_two_classes_unites_all_results_computed_from_them():
     egraph, _ = egraph_of(CHAINS)
     assert len(egraph.nodes) == 6 and len(set(egraph.outputs)) == 2
     egraph.unite(*made_by(egraph, "Neg"), *made_by(egraph, "Abs"))
@@ -52,7 +52,7 @@ def test_if_inputs_become_equal_so_do_results_all_the_way_up():
         assert all(egraph.find(c) == c and node.id in egraph.makers[c] for c in node.outputs)
 
 
-def test_a_pattern_goes_through_every_operator_of_a_class():
+def test_a_pattern_matches_through_every_operator_of_a_class():
     rule = "two: why\n  Relu(Neg(x)) => Relu(x)\n\nother: why\n  Relu(Abs(x)) => Abs(x)"
     egraph, made = egraph_of(CHAINS, rule)
     egraph.unite(*made_by(egraph, "Neg"), *made_by(egraph, "Abs"))
@@ -74,7 +74,7 @@ def test_another_type_or_a_constant_is_never_equal():
         egraph.unite(egraph.outputs[0], other)
 
 
-def test_the_result_of_a_search_is_united_with_what_it_replaces():
+def test_the_result_of_a_search_is_united_with_the_original_output():
     start = toy("a clamp moves to where a convolution takes it in").initial
     egraph = EGraph(start.graph)
     before = len(egraph.nodes)
@@ -84,7 +84,7 @@ def test_the_result_of_a_search_is_united_with_what_it_replaces():
     assert len(egraph.nodes) == before + 2
 
 
-def test_a_tensor_inside_is_the_same_in_the_result_of_a_search():
+def test_operators_unchanged_by_a_search_are_not_added_again():
     made = task(
         "(float[8] x) => (y) { a = Neg(x) b = Neg(a) y = Tanh(b) }", {}, rule_set("back: why\n  Neg(Neg(x)) => Abs(x)")
     )
@@ -95,7 +95,7 @@ def test_a_tensor_inside_is_the_same_in_the_result_of_a_search():
 
 
 @pytest.mark.parametrize("name", ["tiny_resnet18", "tiny_squeezenet1_1", *slow("tiny_bert_base", "tiny_inception_v3")])
-def test_the_matches_of_a_single_graph_are_its_own(name):
+def test_an_e_graph_of_one_graph_has_exactly_the_matches_of_the_graph(name):
     """An e-graph without equalities has exactly the matches of its graph."""
     made = tiny_task(name)
     egraph = EGraph(made.graph)
@@ -125,7 +125,7 @@ def renamed(rule, bindings: dict, class_of: dict) -> dict:
     }  # fmt: skip
 
 
-def test_two_operators_of_a_pattern_may_be_one():
+def test_one_operator_can_match_two_operators_of_a_pattern():
     """Two equal operators of a graph are one operator of the e-graph."""
     rule = "merge: why\n  Add(Relu(x), Relu(y)) => Relu(Add(x, y))"
     egraph, made = egraph_of("(float[8] x) => (y) { a = Relu(x) b = Relu(x) y = Add(a, b) }", rule)
@@ -133,7 +133,7 @@ def test_two_operators_of_a_pattern_may_be_one():
     assert len(egraph.makers[egraph.outputs[0]]) == 2
 
 
-def test_a_root_that_is_new_meets_one_that_is_not():
+def test_a_new_root_is_matched_together_with_an_older_one():
     """The first root of `pair` exists from the beginning, in another place than the second, which appears later."""
     pair = "pair: why\n  y1 = Exp(Neg(x))\n  y2 = Relu(x)\n    => y1 = Tanh(x)\n       y2 = Sqrt(x)"
     rules = f"new: why\n  Abs(x) => Relu(x)\n\n{pair}"
@@ -142,7 +142,7 @@ def test_a_root_that_is_new_meets_one_that_is_not():
     assert made_by(egraph, "Tanh") and made_by(egraph, "Sqrt")
 
 
-def test_a_class_that_two_chosen_operators_give_has_one_producer():
+def test_a_class_given_by_two_chosen_operators_has_one_producer():
     made = task(
         "(float[8] x) => (y) { a, b = Split<axis=0>(x, s) c = Neg(a) d = Neg(b) e = Abs(b) f = Abs(e) y = Add(c, d) }",
         {"s": np.array([4, 4])}, rule_set("none: why\n  Relu(Relu(x)) => Relu(x)"),
@@ -159,7 +159,7 @@ def test_a_class_that_two_chosen_operators_give_has_one_producer():
     assert len(outputs) == len(set(outputs)) and {node.op for node in built.nodes.values()} == {"Split", "Neg", "Add"}
 
 
-def test_a_circle_of_equalities_ends():
+def test_saturation_ends_with_a_cycle_of_equalities():
     egraph, made = egraph_of("(float[8] x) => (y) { a = Neg(x) y = Neg(a) }", "back: why\n  Neg(Neg(x)) => x")
     assert saturate(egraph, made) == "saturated" and egraph.outputs == egraph.inputs
 

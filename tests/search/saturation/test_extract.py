@@ -60,7 +60,7 @@ def test_the_cheapest_choice_is_chosen_and_is_the_bound(system):
     assert all(founded(choice[:k]).issuperset(option.needs) for k, option in enumerate(choice))
 
 
-def test_circles_would_be_cheaper_in_some_of_these_systems():
+def test_some_of_the_test_systems_would_be_cheaper_with_cycles():
     """Check that some of the systems are cheaper with cycles; otherwise the test above would show nothing."""
     systems = [random_options(seed, 7, 13) for seed, wanted in SYSTEMS if wanted == (0,)]
     assert len(systems) > 20
@@ -79,7 +79,7 @@ def cheapest_with_circles(options: list[Option]) -> int:
 
 
 @pytest.mark.parametrize("seed", [seed for seed, wanted in SYSTEMS if wanted == (0,)][:: at_night(1, 3)])
-def test_what_is_known_only_narrows_the_search(seed):
+def test_a_known_cost_narrows_the_search_and_leaves_the_bound_valid(seed):
     """The bound does not depend on whether the known cost is the best or a high one, and it never exceeds the known
     cost."""
     options = random_options(seed, 7, 13)
@@ -106,7 +106,7 @@ def test_equal_components_are_solved_once(monkeypatch):
     assert bound == 5 + 10 * 5 and len(calls) < 10
 
 
-def test_without_time_the_bound_is_low_but_holds():
+def test_the_bound_of_a_search_without_time_is_valid():
     options = random_options(3, 7, 13)
     cheapest = brute_force(options, {0})
     bound, _ = extract(options, [0], 10_000, 0)

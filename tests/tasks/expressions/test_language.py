@@ -54,7 +54,7 @@ def test_random_expressions_print_and_parse(seed):
     assert again == drawn and again.type == drawn.type and again.size == drawn.size == sum(1 for _ in drawn.nodes())
 
 
-def test_programs_are_chains_of_the_functions_that_they_need():
+def test_a_program_is_a_chain_of_the_functions_that_the_program_needs():
     programs = parse_programs(AXPY)
     assert list(programs) == ["scal", "unused", "axpy"]
     axpy = programs["axpy"].expr
@@ -76,7 +76,7 @@ def test_programs_are_chains_of_the_functions_that_they_need():
     ("(sumbuild 3 (lam (i : Integer) (mul x x)))", 15 * 10_000 + 16 * 20_000), ("(sum u)", 150_000),
     ("(sumbuild 3 (lam (i : Integer) u))", 15 * 16 * 10_000), ("(index i (constVec j x))", 30_000),
 ])  # fmt: skip
-def test_costs(text, units):
+def test_an_expression_has_the_expected_cost(text, units):
     assert cost_of(expr(text)) == units
 
 
@@ -87,7 +87,7 @@ def test_costs(text, units):
     ("(sum (build 3 (lam (i : Integer) (tuple 1.0 (to_float i)))))", (3.0, 3.0)),
     ("(mul 2.0 (tuple 1.0 (constVec 2 3.0)))", (2.0, np.array([6.0, 6.0]))),
 ])  # fmt: skip
-def test_values(text, value):
+def test_an_expression_has_the_expected_value(text, value):
     assert difference(evaluate(expr(text)), value) == 0
 
 
@@ -102,7 +102,7 @@ def test_wrong_expressions_are_refused(text, reason):
 
 
 @pytest.mark.parametrize("text", ["(index 7 u)", "(div 1 0)", "(assert false x)", "(build 0 (lam (i : Integer) x))"])
-def test_what_has_no_value_is_refused(text):
+def test_an_expression_without_a_value_is_refused(text):
     with pytest.raises(RLFlowError):
         run(expr(text), 0)
 
@@ -144,7 +144,7 @@ def test_compiled_c_computes_the_same(text, tmp_path):
         assert difference(call(evaluate(program.expr), argument), library(argument)) < 1e-12
 
 
-def test_what_has_no_c_is_refused():
+def test_a_program_without_a_form_in_c_is_refused():
     with pytest.raises(RLFlowError, match="only a function"):
         c_source(parse_expression("(add x y)"))
     text = "(edef dotv Float ((Vec Float) (Vec Float)))\n(def f Float (v : Vec Float) (dotv v v))"

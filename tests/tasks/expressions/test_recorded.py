@@ -33,7 +33,7 @@ def test_programs_print_parse_and_evaluate(name):
         assert run(program.expr, 0) is not None, model
 
 
-def test_the_record_is_whole():
+def test_at_least_a_thousand_sequences_are_recorded_and_none_raises_the_cost():
     assert len(SEQUENCES) >= 1000 and min(one.before - one.after for one in SEQUENCES) >= 0
     assert Counter(one.source for one in SEQUENCES)["rlo"] > 100
 
@@ -63,7 +63,7 @@ def test_gemm_crosses_its_valley():
     assert (costs[0], costs[-1], max(costs)) == (319_044_000, 305_017_000, 75_122_017_000) and len(best.steps) == 108
 
 
-def test_totals_of_the_repository():
+def test_the_recorded_best_costs_sum_to_the_totals_of_the_repository():
     """The best costs of blas_test sum to 520,361.9 without binding rules, and to 484,814.9 with them."""
     before = {name: cost_of(recorded_program(name).expr) for name in recorded_names("blas_test")}
     assert sum(before.values()) == 157_651_065_000
@@ -85,6 +85,6 @@ def test_unknown_programs_are_refused(name, reason):
         recorded_program(name)
 
 
-def test_a_recorded_expression_names_itself():
+def test_a_recorded_expression_is_found_by_its_own_text():
     chain = next(one for one in SEQUENCES if "(" in one.model)
     assert recorded_program(chain.model).expr == parse_expression(chain.model).expr

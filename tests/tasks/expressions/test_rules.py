@@ -108,7 +108,7 @@ def test_every_rewrite_of_random_expressions_holds():
     ("cprop_gt", "(gt 3.0 2.0)", "true"),
     ("div_by_self", "(div (add x y) (add x y))", "1.0"),
 ])  # fmt: skip
-def test_native_rules(rule, before, after):
+def test_a_native_rule_gives_the_expected_equal_expression(rule, before, after):
     state = state_of(parse_expression(before).expr)
     results = [state.follow(match).expr for match in state.matches if ML[match.xfer_id] == rule]
     assert parse_expression(after).expr in results

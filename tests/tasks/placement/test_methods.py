@@ -17,7 +17,7 @@ def every_map(problem) -> np.ndarray:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_the_program_finds_the_optimum_of_additive(seed):
+def test_the_integer_program_finds_the_optimum_of_the_additive_simulator(seed):
     problem = instance(random_workload(5, seed), sram=70)
     best = problem.evaluate(every_map(problem)).objectives.min()
     solved = solve(problem.problem, 30)
@@ -36,7 +36,7 @@ def test_weights_alone_respect_the_capacities():
 @pytest.mark.parametrize(
     "seed, staging, flash", [(0, 10, False), (1, 10, False), (2, 40, False), (3, 20, True), (7, 30, True)]
 )
-def test_no_map_is_below_the_bound_of_compiler(seed, staging, flash):
+def test_no_placement_costs_less_than_the_bound_for_the_compiler_simulator(seed, staging, flash):
     problem = instance(random_workload(4 if flash else 5, seed), "compiler", sram=70, staging=staging, flash=flash)
     best = problem.evaluate(every_map(problem)).objectives.min()
     assert 0 < lower_bound(problem.problem) <= solve(problem.problem, 30).bound <= best

@@ -68,7 +68,7 @@ def test_packed_buffers_never_overlap(seed):
 
 
 @pytest.mark.parametrize("pieces, seed", [*((14, seed) for seed in range(6)), (40, 17), (60, 14), (60, 18)])
-def test_a_cut_rectangle_is_put_together_again(pieces, seed):
+def test_the_pieces_of_a_cut_rectangle_are_packed_at_its_height(pieces, seed):
     """Every section is full, so the bound equals the height and no address may stay unused. The last three cases need a
     search."""
     buffers = cut_rectangle(pieces, seed)
@@ -79,13 +79,13 @@ def test_a_cut_rectangle_is_put_together_again(pieces, seed):
     assert (addresses(*buffers, 10**6, stacked) + buffers[2]).max() == 1000
 
 
-def test_the_example_of_minimalloc():
+def test_the_example_of_minimalloc_is_packed_at_its_lowest_height():
     lower, upper, sizes = np.array([[0, 3, 4], [3, 9, 4], [0, 9, 4], [9, 21, 4], [0, 21, 4]]).T
     assert is_packed(lower, upper, sizes, pack(lower, upper, sizes, 12), 12)
     assert pack(lower, upper, sizes, 11) is None
 
 
-def test_a_bound_that_no_packing_reaches():
+def test_the_section_bound_can_be_below_every_packing():
     """Every section has at most 4 units, but the seven buffers need 5."""
     buffers = np.array([[0, 3, 2], [4, 6, 2], [3, 5, 1], [5, 6, 2], [2, 5, 1], [0, 1, 2], [2, 4, 1]]).T
     stacked = np.cumsum(buffers[2]) - buffers[2]
@@ -94,12 +94,12 @@ def test_a_bound_that_no_packing_reaches():
     assert (addresses(*buffers, 4, stacked) == stacked).all()
 
 
-def test_a_search_that_may_visit_no_more_nodes_gives_up():
+def test_a_packing_search_gives_up_at_its_node_limit():
     buffers = cut_rectangle(40, 1)
     assert pack(*buffers, 1000, nodes=5) is None
     assert (pack(*buffers, 1000, nodes=50_000) == pack(*buffers, 1000, nodes=50_000)).all()
 
 
-def test_nothing_needs_no_address():
+def test_an_empty_set_of_buffers_has_no_addresses():
     nothing = np.zeros(0, np.int64)
     assert section_bound(nothing, nothing, nothing) == 0 and len(pack(nothing, nothing, nothing, 0)) == 0

@@ -49,7 +49,7 @@ def test_weights_that_do_not_fit_go_to_the_next_memory_and_activations_not_to_fl
     assert placed.outputs.tolist() == [[2, 0, 0]] and placed.moved.tolist() == [40 + 50 + 50]
 
 
-def test_fragmentation_costs_room_that_the_sum_has():
+def test_a_fragmented_memory_cannot_hold_a_buffer_of_its_total_free_size():
     """The activations of op0 … op3 have 40, 20, 40 and 60 bytes; op1 lives to the end, so 40 + 40 free bytes are no gap
     of 60."""
     workload = chain([0] * 4, [40, 20, 40, 60], [1] * 4, [(0, 1), (1, 2), (1, 3), (2, 3)])
@@ -93,14 +93,14 @@ def test_eviction_hides_a_write_that_the_reader_does_not_wait_for():
     assert latency(instance(workload, "compiler", staging=30), [SLOW] * 3, [SLOW, FAST, FAST]) == 100 + 1000 + 300
 
 
-def test_a_reader_completes_the_write_first():
+def test_a_reader_waits_until_the_write_is_complete():
     """op1 takes 5 fs, too short for a byte of DRAM. op2 therefore waits for the write of 30 bytes and then reads
     them."""
     workload = chain([0] * 3, [30, 5, 5], [1, 1, 1], [(0, 2), (1, 2)])
     assert latency(instance(workload, "compiler", staging=30), [SLOW] * 3, [SLOW, FAST, FAST]) == 100 + 5 + 600
 
 
-def test_what_the_next_step_reads_is_not_evicted():
+def test_a_tensor_read_by_the_next_step_is_not_evicted():
     """The write overlaps with the computation of op0 itself: 400 fs for 10 + 30 bytes, then 300 fs for the read."""
     workload = chain([0, 0], [30, 5], [350, 1])
     assert latency(instance(workload, "compiler", staging=30), [SLOW] * 2, [SLOW, FAST]) == 400 + 300
@@ -141,7 +141,7 @@ def test_addresses_never_overlap(seed):
         assert all(low + size <= problem.problem.capacity[0] for m, low, size, _, _ in buffers if m == 0)
 
 
-def test_compiler_without_staging_and_fragments_is_additive():
+def test_the_compiler_simulator_without_staging_and_fragmentation_equals_additive():
     workload = random_workload(10, 1)
     decisions = np.random.default_rng(0).integers(4, size=(50, 10))
     one, other = (instance(workload, simulator, sram=10**5) for simulator in SIMULATORS)
@@ -157,7 +157,7 @@ def test_prefetch_never_costs_time():
     assert (one <= other).all() and (one < other).any()
 
 
-def test_the_interpreter_gives_what_the_compiler_gives():
+def test_the_simulator_in_plain_python_equals_the_compiled_one():
     pytest.importorskip("numba")
     problem = instance(random_workload(12, 2), "compiler", staging=20)
     placed = problem.place(np.random.default_rng(0).integers(4, size=(20, 12)))

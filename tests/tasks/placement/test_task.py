@@ -39,7 +39,7 @@ def convolutions() -> onnx.ModelProto:
     return model
 
 
-def test_a_convolution_absorbs_what_follows_and_features_are_those_of_table_1():
+def test_a_convolution_absorbs_its_followers_and_has_the_features_of_table_1():
     graph, (sizes, *_) = load_at(convolutions())
     workload = workload_of(graph.at(sizes), 2)
     assert workload.n == 3 and workload.edges.tolist() == [[0, 1], [1, 2]]
@@ -100,7 +100,7 @@ def test_a_wrong_device_is_refused_in_one_line(tmp_path, change, reason):
 
 
 @pytest.mark.parametrize("simulator", ["additive", "compiler"])
-def test_place_writes_a_placement_that_holds_together(tmp_path, capsys, simulator):
+def test_place_writes_a_consistent_placement(tmp_path, capsys, simulator):
     out = tmp_path / "placed"
     done = in_process(
         capsys,
@@ -136,7 +136,7 @@ def test_place_writes_a_placement_that_holds_together(tmp_path, capsys, simulato
         assert (out / f"{name}.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_embedding_keeps_all_distances_of_maps_that_lie_in_a_plane():
+def test_the_embedding_keeps_all_distances_of_placements_in_a_plane():
     choices = np.array([[0, 0], [2, 0], [0, 1], [2, 1], [0, 0]])
     maps = np.full((5, 4, 2), 1)
     maps[:, 1, 0], maps[:, 3, 1] = choices.T
@@ -150,7 +150,7 @@ def test_the_embedding_keeps_all_distances_of_maps_that_lie_in_a_plane():
     assert figure.axes[0].collections[0].get_array().tolist() == [0, 1, 2, 3, 4]
 
 
-def test_what_cannot_be_placed_is_refused(tmp_path, capsys):
+def test_an_unknown_device_or_simulator_is_refused(tmp_path, capsys):
     for arguments, reason in (
         (("--memory", "npu"), "no device 'npu'"),
         (("--simulator", "exact"), "--simulator compiler or additive"),
@@ -159,7 +159,7 @@ def test_what_cannot_be_placed_is_refused(tmp_path, capsys):
         assert reason in done.error and not (tmp_path / "x").exists()
 
 
-def test_a_controller_learns_on_it_and_the_placement_is_delivered(tmp_path, capsys):
+def test_a_controller_is_trained_on_placement_and_any_better_placement_is_written(tmp_path, capsys):
     options = ("--model", "tiny_resnet18", "task.name=placement", f"placement.device={TINY_DEVICE}",
                "controller.name=linear-scores", "controller.linear-scores.generations=3")  # fmt: skip
     for stage in ("train-controller", "eval"):

@@ -28,7 +28,7 @@ def grounded(state) -> tuple[DreamStates, EpisodeFollower]:
 
 
 @pytest.mark.parametrize("seed", range(at_night(10, 3)))
-def test_the_order_of_nodes_is_the_graphs(seed):
+def test_dream_states_order_nodes_as_the_graph_does(seed):
     """Compare which of two random nodes comes first, by `first_of` and by `Graph.rank`, along a random walk."""
     task, rng = Task(load_graph(random_model(seed)), load_rules(), AnalyticCost()), np.random.default_rng(seed)
     state = task.initial
@@ -44,7 +44,7 @@ def test_the_order_of_nodes_is_the_graphs(seed):
             state = state.apply(*valid[rng.integers(len(valid))].tolist())
 
 
-def test_two_alike_roots_are_one_location():
+def test_a_match_and_its_mirror_image_are_one_location():
     """Check that a rule counts as symmetric only if it is, that mirrored matches pair up, and that replays are
     exact."""
     compared, rules = 0, load_rules()

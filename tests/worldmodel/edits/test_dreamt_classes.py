@@ -46,7 +46,7 @@ def greedy_way(model, task):
             return
 
 
-def test_what_the_greedy_dream_comes_to_has_a_class_of_its_own(model, task):
+def test_every_match_of_the_greedy_dream_has_a_class_of_its_own(model, task):
     known = {key for learned in model.groundings.rules.patterns for key in learned.effects}
     met = [signature for _, signature in model.groundings.rules.dreamt if signature not in known]
     assert met  # The data was too short to contain these signatures.
@@ -55,7 +55,7 @@ def test_what_the_greedy_dream_comes_to_has_a_class_of_its_own(model, task):
     assert len(way) > 6 and not classes.is_last(np.array([of_class for of_class, _ in way])).any()
 
 
-def test_a_class_that_dreams_came_to_earns_what_the_model_says(model, task):
+def test_the_predicted_reward_of_a_dreamt_class_lies_within_its_gains(model, task):
     """Compare the reward of each dreamt class with the gains of its matches in random imagined rollouts."""
     rules, table = model.groundings.rules, model.groundings.match_classes.table
     known = {key for learned in rules.patterns for key in learned.effects}
@@ -77,7 +77,7 @@ def test_a_class_that_dreams_came_to_earns_what_the_model_says(model, task):
     assert len(np.unique(model.usual_rewards[compared].round(5))) > 2
 
 
-def test_classes_that_were_there_keep_their_usual_reward(model, tmp_path):
+def test_added_classes_do_not_change_the_usual_rewards_of_existing_ones(model, tmp_path):
     table, before = model.groundings.match_classes.table, dict.fromkeys([])
     for of_class, usual in zip(table, model.usual_rewards.tolist(), strict=True):
         before[of_class] = usual
@@ -92,7 +92,7 @@ def test_classes_that_were_there_keep_their_usual_reward(model, tmp_path):
     assert len(other.match_classes) == len(after) + 1
 
 
-def test_they_are_saved(model, tmp_path):
+def test_dreamt_classes_are_saved_and_loaded(model, tmp_path):
     model.save(tmp_path)
     loaded = EditsWorldModel.load(tmp_path)
     assert loaded.groundings.match_classes.table == model.groundings.match_classes.table

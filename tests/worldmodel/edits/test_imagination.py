@@ -161,7 +161,7 @@ def valid_walk(task: Task, model, steps: int) -> list:
     return result
 
 
-def test_what_stands_beside_a_dream_changes_nothing(toy):
+def test_a_dream_does_not_depend_on_other_dreams_in_the_batch(toy):
     model, task = toy
     walk = valid_walk(task, model, 6)
     single = dreamt(model, task, 1, 0, walk, 0.0)
@@ -171,7 +171,7 @@ def test_what_stands_beside_a_dream_changes_nothing(toy):
     assert dreamt(again, task, 1, 0, walk, 0.0) == single
 
 
-def test_the_same_seed_is_the_same_dream_and_noise_is_of_the_spread():
+def test_a_seed_repeats_a_dream_and_its_noise_has_the_learnt_spread():
     task = with_cost(task_of(signs_and_products(), SIGNS_AND_PRODUCTS), Fused())
     model = fitted(random_episodes(task, at_night(80, 30), 10), task)
     for means in model.costs.neighbourhoods:
@@ -192,7 +192,7 @@ def test_the_same_seed_is_the_same_dream_and_noise_is_of_the_spread():
     assert nodes == pytest.approx(round(nodes), rel=0.1) and 1 <= round(nodes) <= 12
 
 
-def test_a_restart_brings_back_the_start_and_leaves_the_others(toy):
+def test_a_restart_resets_only_the_chosen_dreams(toy):
     model, task = toy
     imagined = model.imagine(task.initial, 3)
     first = imagined.z.copy(), imagined.counts.copy()
@@ -248,14 +248,14 @@ def uncertain():
     return model, task, (shown.index((2, 8)), shown.index((4, 32)))
 
 
-def test_uncertainty_says_how_much_is_known(uncertain):
+def test_uncertainty_is_lowest_for_seen_and_highest_for_unknown_rewrites(uncertain):
     model, task, (seen, other) = uncertain
     for action, uncertainty in (((0, seen), 0.0), ((0, other), 0.25), ((1, 0), 1.0)):
         predicted = model.imagine(task.initial, 1).advance(np.array([action]), np.ones(1, bool), 0.0, (0, 0))
         assert predicted.uncertainty[0] == uncertainty
 
 
-def test_what_nobody_knows_changes_nothing_and_the_limit_on_uncertainty_ends_the_dream(uncertain):
+def test_an_unknown_rewrite_changes_nothing_and_ends_the_dream_at_the_limit(uncertain):
     model, task, _ = uncertain
     dream = DreamVectorEnv(
         model, task.initial, 1, max_steps=9, temperature=0.0, uncertainty_limit=0.7, uncertainty_penalty=2.0
@@ -272,7 +272,7 @@ def test_what_nobody_knows_changes_nothing_and_the_limit_on_uncertainty_ends_the
     assert rewards[0] == min(promised, 0.0) - 2.0
 
 
-def test_by_analogy_a_rule_does_the_right_thing_to_another_size(uncertain):
+def test_a_rewrite_at_another_size_is_predicted_by_analogy(uncertain):
     model, task, (_, other) = uncertain
     dream = DreamEnv(model, task.initial, max_steps=9, temperature=0.0, uncertainty_limit=None)
     real = LatentEnv(real_env(task, 9), model)

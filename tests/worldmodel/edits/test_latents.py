@@ -100,7 +100,7 @@ def test_names_and_the_order_in_the_file_do_not_matter(name):
         assert np.allclose(z_along(model, task, episode), z_along(model, other, episode), atol=1e-4)
 
 
-def test_z_is_what_the_nodes_add_up_to():
+def test_z_is_the_standardised_sum_of_node_latents():
     """Check that an unseen node adds 0, and that the offset centres z, so that its used entries have mean 0 and
     deviation 1."""
     task = task_of(signs_and_products(), SIGNS_AND_PRODUCTS)

@@ -33,7 +33,7 @@ def patterns_of(model, xfer_id: int):
     return [known for known in model.groundings.rules.patterns if known.pattern.xfer_id == xfer_id]
 
 
-def test_a_rule_that_wants_a_single_consumer_is_learnt():
+def test_a_rule_that_requires_a_single_consumer_is_learnt():
     """The rule applies only while a tensor has a single consumer; its pattern alone is present in other states, too."""
     lines = "a = Relu(x)\nb = Abs(a)\nc = Neg(a)\nd = Abs(c)\ne = Relu(z)\nf = Abs(e)"
     task = task_of(onnx_model(lines, {"x": (2, 8), "z": (2, 8)}, "b d f"), UNSHARED)
@@ -46,7 +46,7 @@ def test_a_rule_that_wants_a_single_consumer_is_learnt():
     assert predicted.exact == 1 and len(np.unique(predicted.real_counts[:, 0])) > 1
 
 
-def test_a_rule_that_asks_for_sizes_is_learnt():
+def test_a_rule_with_a_condition_on_sizes_is_learnt():
     lines = "\n".join(
         f"a{k} = Add(x{k}, x{k})\nb{k} = Abs(x{k})\nc{k} = Add(a{k}, b{k})\nd{k} = Neg(c{k})" for k in range(3)
     )
@@ -71,7 +71,7 @@ neg-neg: signs cancel
 """
 
 
-def test_by_analogy_the_right_thing_is_done_to_a_convolution_of_another_size():
+def test_the_rewrite_of_a_convolution_of_another_size_is_predicted_by_analogy():
     """The rule was rewritten on 4 → 6 channels alone. The model predicts the rewrite of 3 → 5 channels with another
     kernel and image, and stays exact in the later steps."""
     lines = "a = Neg(x)\nb = Conv(a, w)\nc = Neg(b)\nd = Neg(y)\ne = Conv(d, v)\nf = Neg(e)"
@@ -94,7 +94,7 @@ difference: of two
 """
 
 
-def test_what_was_done_to_a_sum_is_known_of_the_sum_the_other_way_round():
+def test_a_rewrite_of_a_sum_is_predicted_with_its_operands_exchanged():
     """Only the sum whose first operand is the negated one was ever rewritten."""
     lines = "a = Neg(x)\nb = Add(a, y)\nc = Abs(b)\nd = Neg(u)\ne = Add(v, d)\nf = Abs(e)"
     task = task_of(onnx_model(lines, {"x": (2, 8), "y": (2, 8), "u": (3, 5), "v": (3, 5)}, "c f"), DIFFERENCE)
@@ -106,7 +106,7 @@ def test_what_was_done_to_a_sum_is_known_of_the_sum_the_other_way_round():
     assert predicted.exact == 1 and predicted.uncertainty.max() <= 0.5
 
 
-def test_new_signatures_are_trusted_where_none_were_refuted():
+def test_new_signatures_are_predicted_exactly_for_rules_without_refuted_matches():
     lines = "\n".join(f"a{k} = Abs(x{k})\nb{k} = Abs(x{k})\nc{k} = Add(a{k}, b{k})\nd{k} = Neg(c{k})" for k in range(2))
     trained = task_of(onnx_model(lines, {"x0": (2, 8), "x1": (3, 5)}, "d0 d1"), SIZES)
     wide = task_of(onnx_model(lines, {"x0": (2, 3), "x1": (2, 2)}, "d0 d1"), SIZES)
@@ -115,7 +115,7 @@ def test_new_signatures_are_trusted_where_none_were_refuted():
     assert predicted.exact == 1 and 0 < predicted.uncertainty.max() <= 0.5
 
 
-def test_an_effect_that_left_out_what_nobody_read_is_known_where_it_is_read():
+def test_the_most_complete_logged_effect_is_learnt_even_if_it_is_rare():
     """A logged effect lacks a part that no node read. The complete effect is therefore not always the most frequent
     one."""
     one, two = Effect((0,), ((1, (0,), (1,)),), (), ()), Effect((0,), ((1, (0,), (1,)), (1, (0,), (2,))), (), ())
@@ -125,7 +125,7 @@ def test_an_effect_that_left_out_what_nobody_read_is_known_where_it_is_read():
 
 
 @pytest.mark.parametrize("rules", [UNSHARED, SIZES, MERGE])
-def test_what_was_learnt_survives_being_written_as_json(rules):
+def test_learned_rules_survive_a_json_round_trip(rules):
     lines = "a = Neg(x)\nb = Abs(a)\nc = Neg(x)\nd = Add(a, c)\ne = Neg(d)"
     task = task_of(onnx_model(lines, {"x": (2, 8)}, "b e"), rules)
     learnt = fitted(random_episodes(task, 20, 8), task).groundings.rules

@@ -59,7 +59,7 @@ def class_of(model, observer, match) -> int:
 
 
 @pytest.mark.parametrize("number", [0, *slow(1, 2, 3, 4, 5, 6, 7)])
-def test_dream_and_reality_show_the_same_classes_and_order_locations_by_them(number):
+def test_dream_and_reality_show_the_same_match_classes_and_sort_locations_by_class(number):
     task = list(tasks())[number]
     episodes = random_episodes(
         task, at_night(160, 80), 8, number
@@ -120,7 +120,7 @@ def test_the_usual_reward_of_a_class_is_the_median_of_the_data():
     assert model.usual_rewards.dtype == np.float32 and len(np.unique(expected)) == 4
 
 
-def test_of_classes_that_nobody_rewrote_it_says_what_their_matches_gain():
+def test_the_reward_of_a_never_rewritten_class_is_predicted_within_its_gains():
     """Treat every class as never rewritten. The predicted reward then lies within the gains of the class in the
     data."""
     task = toy_task()
@@ -150,7 +150,7 @@ def test_a_restart_brings_back_the_classes_of_the_start():
     assert np.array_equal(imagined.class_counts[0], first[0]) and (imagined.class_counts[1] != first[1]).any()
 
 
-def test_classes_that_were_rewritten_least_are_the_first_to_be_among_the_others(monkeypatch):
+def test_the_least_rewritten_classes_are_the_first_to_be_merged(monkeypatch):
     task = toy_task()
     learnt = fitted(random_episodes(task, 20, 8), task).groundings.rules
     times = {}

@@ -36,7 +36,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
-def test_a_loaded_model_says_the_same_and_writes_the_same_bytes(saved, tmp_path):
+def test_a_loaded_model_predicts_the_same_and_writes_the_same_bytes(saved, tmp_path):
     model, folder, episodes = saved
     assert set(contents(folder)) == set(FILES)
     back = load(folder, model.spec)
@@ -88,7 +88,7 @@ def replaced(value, path, new):
     return copy
 
 
-def test_whatever_stands_in_learnt_json_instead_is_refused_or_harmless(saved, tmp_path):
+def test_a_replaced_value_in_learnt_json_is_refused_or_harmless(saved, tmp_path):
     """Replace one value at a time, at about 150 places. A model that still loads must replay; otherwise the refusal has
     one line."""
     model, folder, episodes = saved
@@ -128,7 +128,7 @@ def test_a_model_of_another_encoding_is_refused(saved):
         load(folder, type(model.spec)(**{**model.spec.to_dict(), "n_rules": 4}))
 
 
-def test_a_file_of_more_symmetric_rules_than_there_are_is_no_harm(saved, tmp_path):
+def test_an_unknown_symmetric_rule_in_a_model_file_is_harmless(saved, tmp_path):
     folder = Path(shutil.copytree(saved[1], tmp_path / "copy"))
     learnt = read_json(folder / "learnt.json")
     learnt["rules"]["symmetric"] = [999]
@@ -137,7 +137,7 @@ def test_a_file_of_more_symmetric_rules_than_there_are_is_no_harm(saved, tmp_pat
 
 
 @pytest.mark.parametrize("older", [{"files": 4}, {"format": 0}])
-def test_a_file_of_another_format_is_refused_by_name(saved, tmp_path, older):
+def test_a_file_of_another_format_is_refused_with_both_format_numbers(saved, tmp_path, older):
     folder = Path(shutil.copytree(saved[1], tmp_path / "copy"))
     write_json(folder / "learnt.json", read_json(folder / "learnt.json") | older)
     with pytest.raises(RLFlowError, match=r"of format \d+, not \d+. Train it again"):

@@ -58,7 +58,7 @@ def keys_of_all(states: DreamStates) -> dict[tuple[int, int], tuple]:
 
 
 @pytest.mark.parametrize("name", ["tiny_squeezenet1_1", *slow("tiny_bert_base")])
-def test_after_a_change_just_the_keys_near_it_are_others_and_all_of_these_are_given(name):
+def test_a_rewrite_changes_only_the_neighbourhood_keys_that_it_returns(name):
     task = tiny_task(name)
     episodes = random_episodes(task, 6, 12)
     model = fitted(episodes, task)
@@ -81,7 +81,7 @@ def test_after_a_change_just_the_keys_near_it_are_others_and_all_of_these_are_gi
     assert 0 < near < all_of_them / 2
 
 
-def test_a_key_of_a_width_tells_apart_what_differs_within_it_and_nothing_else():
+def test_keys_of_a_width_differ_exactly_if_neighbourhoods_differ_within_the_width():
     """In a chain of signs, two nodes differ only in their distances to the two ends."""
     lines = "\n".join(f"t{k + 1} = Neg(t{k})" for k in range(20))
     task = task_of(onnx_model(lines, {"t0": (4,)}, "t20"), SIGNS_AND_PRODUCTS)
@@ -118,7 +118,7 @@ def test_rewards_that_depend_on_neighbourhoods_are_learnt_exactly():
     assert said(model, held_out, 1).reward_error > 0.1 * scale
 
 
-def test_what_is_done_undone_and_done_again_gains_as_much_as_it_did():
+def test_a_graph_costs_the_same_on_every_path_that_reaches_it():
     """Check that a graph has the same cost on every path, also where its nodes were removed and made again."""
     task = with_cost(task_of(signs_and_products(), SIGNS_AND_PRODUCTS), Fused())
     state = SearchableDream(fitted(random_episodes(task, 40, 6), task), task.initial, UNKNOWN_EFFECT).start
@@ -132,12 +132,12 @@ def test_what_is_done_undone_and_done_again_gains_as_much_as_it_did():
     assert len(again) > 10 and all(max(of_graph) - min(of_graph) <= len(of_graph) for of_graph in again)
 
 
-def test_where_neighbourhoods_do_not_matter_none_are_learnt():
+def test_no_neighbourhood_costs_are_learnt_if_neighbourhoods_do_not_matter():
     task = task_of(signs_and_products(), SIGNS_AND_PRODUCTS)
     assert fitted(random_episodes(task, 20, 6), task).costs.neighbourhoods == []
 
 
-def test_the_widest_neighbourhood_that_is_known_decides_the_cost_and_while_it_stays_the_cost_stays():
+def test_the_widest_known_neighbourhood_decides_the_cost_of_a_node():
     around = [
         KeyedMeans(np.array([1, 2], np.uint32), np.array([10.0, 20.0])),
         KeyedMeans(np.array([5, 5], np.uint32), np.array([28.0, 32.0])),
@@ -152,7 +152,7 @@ def test_the_widest_neighbourhood_that_is_known_decides_the_cost_and_while_it_st
     assert known.tolist() == [True, True, False, False, False, False]
 
 
-def test_the_spread_of_a_runtime_is_among_wider_neighbourhoods_and_what_few_of_them_leave_open_all_keys_say():
+def test_few_wider_neighbourhoods_take_part_of_their_spread_from_all_keys():
     keys, wider = np.array([1, 1, 1, 2], np.uint32), np.array([11, 11, 12, 21], np.uint32)
     means = KeyedMeans(keys, np.array([8.0, 12.0, 20.0, 40.0]), wider)
     # Relative variance of the neighbourhood means 10 and 20 around 15; key 2 has one neighbourhood.
@@ -174,7 +174,7 @@ def test_a_dream_starts_from_the_runtimes_that_the_real_state_shows():
         assert (paid == episode.costs(t)).all() and paid.sum() == pytest.approx(1e9 * episodes[0].costs[t])  # ms
 
 
-def test_where_no_neighbourhood_is_known_old_nodes_keep_their_runtime_and_new_ones_have_that_of_their_signature():
+def test_nodes_without_known_neighbourhoods_keep_their_runtime_or_take_their_signatures():
     """Check that a new node does not inherit a runtime, even if it makes the tensor of a removed node."""
     task = with_cost(task_of(signs_and_products(), SIGNS_AND_PRODUCTS), Fused())
     model, episodes = fitted(random_episodes(task, 20, 6), task), random_episodes(task, 4, 6)
@@ -196,7 +196,7 @@ def test_where_no_neighbourhood_is_known_old_nodes_keep_their_runtime_and_new_on
     assert took_over
 
 
-def test_matches_have_equal_keys_just_where_rule_pattern_signature_and_neighbourhoods_are_equal():
+def test_match_keys_are_equal_exactly_if_rule_pattern_signature_and_neighbourhood_are():
     task = tiny_task("tiny_squeezenet1_1")
     model, logs = fitted(random_episodes(task, 6, 8), task), logged_edits(random_episodes(task, 2, 8))
     index = next(iter(by_grounding(model.groundings, logs)))
@@ -218,7 +218,7 @@ def test_matches_have_equal_keys_just_where_rule_pattern_signature_and_neighbour
         assert len(set(pairs)) == len({key for _, key in pairs}) == len({part for part, _ in pairs})
 
 
-def test_a_gain_is_of_the_last_known_key_and_as_uncertain_as_contexts_differ():
+def test_the_last_known_key_gives_the_gain_and_its_contexts_the_uncertainty():
     keys = np.array([[1, 1, 1, 1, 2], [5, 5, 5, 6, 7]], np.uint32)
     tables = learn_match_gains(keys, np.array([4.0, 4.0, 4.0, 10.0, 3.0]))
     costs = CostModel({}, [], RewriteGains(np.zeros((0, 4))), 0.0, match_gains=tables)

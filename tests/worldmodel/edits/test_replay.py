@@ -48,14 +48,14 @@ def test_three_rules_are_learnt_exactly():
 
 
 @pytest.mark.parametrize("name", ["tiny_squeezenet1_1", *slow("tiny_bert_base", "tiny_resnet50")])
-def test_what_it_learnt_from_it_replays_exactly_from_every_start(name):
+def test_training_episodes_are_replayed_exactly_from_every_start(name):
     task = tiny_task(name)
     episodes = random_episodes(task, 12, 15)
     predicted = said(fitted(episodes, task), episodes)
     assert len(predicted.uncertainty) > 200 and is_exact(predicted) and predicted.uncertainty.max() == 0
 
 
-def test_nodes_that_are_alike_never_become_one():
+def test_equal_nodes_are_never_merged():
     """A match that is rewritten again makes new tensors, because other nodes still read the tensors of its first
     rewrite."""
     for task, n, steps in (
@@ -73,7 +73,7 @@ def test_nodes_that_are_alike_never_become_one():
         assert again > 0 and is_exact(said(model, episodes, 8))
 
 
-def test_a_model_of_two_graphs_predicts_each_as_well_as_one_of_its_own():
+def test_a_model_of_two_graphs_predicts_each_as_well_as_a_separate_model():
     other = onnx_model(
         "a = Add(x, y)\nb = Mul(z, a)\nc = Neg(b)\nd = Neg(c)\nk = Neg(d)\no = Neg(k)", {n: (2, 8) for n in "xyz"}, "o"
     )
@@ -90,7 +90,7 @@ def test_a_model_of_two_graphs_predicts_each_as_well_as_one_of_its_own():
 
 
 @pytest.mark.parametrize("seed", range(at_night(12, 1)))
-def test_each_step_of_random_models_leads_to_the_nodes_that_it_did(seed):
+def test_learned_effects_lead_to_the_logged_nodes_on_random_models(seed):
     """Check with all rules that the learned effect of each training step leads to the logged node numbers."""
     task = Task(load_graph(random_model(seed)), load_rules(), AnalyticCost())
     episodes = random_episodes(task, 12, 10, seed)
@@ -113,7 +113,7 @@ def test_each_step_of_random_models_leads_to_the_nodes_that_it_did(seed):
             assert np.array_equal(states.counts, episodes[k].counts[moves + 1])
 
 
-def test_a_graph_to_which_nothing_applies_can_be_learnt():
+def test_a_graph_without_matches_can_be_learnt():
     task = task_of(onnx_model("a = Abs(x)", {"x": (2,)}, "a"), SIGNS_AND_PRODUCTS)
     episodes = random_episodes(task, 3, 5)
     predicted = said(fitted(episodes, task), episodes)

@@ -91,7 +91,7 @@ BY_DAY = ("combined", "new-runtime")  # The first is refused, the second predict
 
 
 @pytest.mark.parametrize("name", [*BY_DAY, *slow(*sorted(set(REWARDS) - {"measured", *BY_DAY}))])
-def test_every_reward_that_is_shipped_is_predicted_or_refused(name):
+def test_every_shipped_reward_is_predicted_or_refused(name):
     if name not in PREDICTED:
         with pytest.raises(UnpredictableRewardError, match="mdn-rnn"):
             few(name)
@@ -109,7 +109,7 @@ def test_measured_rewards_are_refused(task, tmp_path, every):
         fitted(episodes_of(task, reward), task)
 
 
-def test_a_reward_that_pays_no_op_is_refused_whatever_the_other_steps_earn(task, tmp_path):
+def test_a_reward_that_pays_only_no_op_is_refused(task, tmp_path):
     reward, _ = planted_reward(tmp_path, every=None)
     episodes = episodes_of(task, reward, at_night(40, 20))
     stopped = [one for one in episodes if one.actions[-1, 0] == task.no_op and len(one) > 1]
@@ -120,7 +120,7 @@ def test_a_reward_that_pays_no_op_is_refused_whatever_the_other_steps_earn(task,
 
 @pytest.mark.parametrize("name", ["new-runtime", *slow("incremental", "relative")])
 @pytest.mark.parametrize("before", [0, *slow(4)])
-def test_a_dream_pays_what_is_paid_in_reality_from_wherever_it_starts(task, name, before):
+def test_a_dream_pays_the_real_rewards_from_any_start(task, name, before):
     model, start = learnt(name), task.initial
     for action in walked(task, shipped(name), start, before, 1)[0]:
         start = start.apply(*map(int, action))
@@ -135,7 +135,7 @@ def test_a_dream_pays_what_is_paid_in_reality_from_wherever_it_starts(task, name
 
 
 @pytest.mark.nightly
-def test_noise_is_in_a_runtime_and_stays_there():
+def test_noise_belongs_to_the_runtime_of_a_state_and_adds_up():
     """Check that the noisy rewards of single steps add up to the noisy reward of all steps together."""
     task, paid = with_cost(task_of(signs_and_products(), SIGNS_AND_PRODUCTS), Fused()), []
     for reward in (incremental, new_runtime):
@@ -149,7 +149,7 @@ def test_noise_is_in_a_runtime_and_stays_there():
 
 
 @pytest.mark.nightly
-def test_usual_rewards_are_of_what_the_own_steps_gained_however_it_is_rewarded():
+def test_usual_rewards_do_not_depend_on_how_gains_are_rewarded():
     each, level = learnt("incremental").usual_rewards, learnt("new-runtime").usual_rewards
     assert each == pytest.approx(level, rel=1e-5) and np.abs(each).max() > 0
 
@@ -171,7 +171,7 @@ OWN = {
 
 
 @pytest.mark.parametrize("name", ["launches", "step and level", *slow("bytes", "root", "a little of the bytes")])
-def test_a_reward_of_ones_own_that_is_no_multiple_of_a_gain_is_refused(task, name):
+def test_a_custom_reward_that_is_no_multiple_of_a_gain_is_refused(task, name):
     with pytest.raises(UnpredictableRewardError):
         fitted(episodes_of(task, OWN[name]), task)
 
@@ -180,19 +180,19 @@ def test_a_reward_of_ones_own_that_is_no_multiple_of_a_gain_is_refused(task, nam
     "reward, level",
     [*slow((lambda b, a, i: -3.0 * relative(b, a, i), False)), (lambda b, a, i: 2.0 * new_runtime(b, a, i), True)],
 )
-def test_one_that_is_a_multiple_is_predicted_whatever_its_name(task, reward, level):
+def test_a_custom_reward_that_is_a_multiple_of_a_gain_is_predicted(task, reward, level):
     episodes = episodes_of(task, reward, at_night(12, 6))
     model = fitted(episodes, task)
     predicted = said(model, episodes)
     assert model.rewards.level == level and predicted.reward_error <= ROUNDING * np.abs(predicted.real_rewards).max()
 
 
-def test_what_pays_nothing_is_predicted_as_nothing(task):
+def test_a_reward_of_zero_is_predicted_as_zero(task):
     episodes = episodes_of(task, lambda *_: 0.0, at_night(12, 4))
     assert not said(fitted(episodes, task), episodes).rewards.any()
 
 
-def test_each_graph_has_its_scale_and_one_bad_graph_is_enough_to_refuse(task):
+def test_each_graph_has_its_own_scale_and_one_unpredictable_graph_is_refused(task):
     other = tiny_task("tiny_resnet18")
     both = [*episodes_of(task, relative), *episodes_of(other, relative)]
     learnt = RewardScales.learn(both, task.no_op)
@@ -214,7 +214,7 @@ def test_a_saved_model_pays_the_same(tmp_path):
 
 
 @pytest.mark.parametrize("more", [(), *slow((("--iterations", "2"),))])
-def test_train_wm_names_the_reward_and_who_learns_it_and_leaves_nothing(tmp_path, capsys, more):
+def test_train_wm_names_a_refused_reward_and_a_model_that_learns_it_and_writes_nothing(tmp_path, capsys, more):
     folder = tmp_path / "run"
     options = (*EDITS, "controller.name=random", "env.reward=combined")
     assert in_process(capsys, "collect", "--run", folder, "--model", "tiny_resnet18", *options).code == 0
@@ -223,12 +223,12 @@ def test_train_wm_names_the_reward_and_who_learns_it_and_leaves_nothing(tmp_path
     assert not (folder / "train-wm.json").exists() and not list(folder.rglob("learnt.json"))
 
 
-def test_with_the_runtime_alone_combined_is_learnt(tmp_path, capsys):
+def test_a_combined_reward_of_the_runtime_alone_is_learnt(tmp_path, capsys):
     folder = tmp_path / "run"
     options = (*EDITS, "env.reward=combined", "env.alpha=1.0", "env.beta=0.0")
     assert in_process(capsys, "collect", "--run", folder, "--model", "tiny_resnet18", *options).code == 0
     assert in_process(capsys, "train-wm", "--run", folder).code == 0
 
 
-def test_it_is_an_error_for_people():
+def test_an_unpredictable_reward_error_is_an_rlflow_error():
     assert issubclass(UnpredictableRewardError, RLFlowError)

@@ -71,7 +71,7 @@ def uncertain(model: EditsWorldModel, task: Task, actions: list[tuple[int, int]]
 
 
 @pytest.mark.parametrize("seed", range(at_night(4, 1)))
-def test_along_any_known_sequence_it_is_the_real_state_and_the_dream_of_controllers(system, seed):
+def test_a_searchable_dream_equals_the_real_state_and_the_controllers_dream(system, seed):
     model, task = system
     rng, state, real = np.random.default_rng(seed), model.searchable(task.initial, 0.0), task.initial
     observer, imagined, steps = model.observer(), model.imagine(task.initial, 1), 0
@@ -99,7 +99,7 @@ def test_along_any_known_sequence_it_is_the_real_state_and_the_dream_of_controll
     assert steps >= 3
 
 
-def test_near_is_the_neighbourhood_of_the_graph(system):
+def test_near_gives_the_same_neighbourhood_as_the_graph(system):
     model, task = system
     state, real = model.searchable(task.initial, 0.0), task.initial
     number = EpisodeFollower(state.dream.index.grounding, first_edit(real)).nodes
@@ -112,7 +112,7 @@ def test_near_is_the_neighbourhood_of_the_graph(system):
 
 
 @pytest.mark.parametrize("method", list(OPTIONS))
-def test_a_search_in_a_dream_finds_what_it_finds_on_the_real_graph(system, method):
+def test_a_search_in_a_dream_finds_the_same_result_as_on_the_real_graph(system, method):
     model, task = system
     dreamt = run_search(method, model.searchable(task.initial, NEW_NEIGHBOURHOOD), **OPTIONS[method])
     real = run_search(method, task.initial, **OPTIONS[method])
@@ -143,7 +143,7 @@ def answers_of(state: SearchableState) -> tuple:
     )
 
 
-def test_states_stay_as_they_are(system):
+def test_the_answers_of_a_state_do_not_change_while_the_grounding_grows(system):
     """A state's answers do not change while other states follow from it and the grounding grows."""
     model, task = system
     rng, start = np.random.default_rng(0), model.searchable(task.initial, 0.0)
@@ -156,7 +156,7 @@ def test_states_stay_as_they_are(system):
     assert [answers_of(state) for state in states] == answers
 
 
-def test_a_state_made_before_the_world_grew_answers_as_one_made_later(toy):
+def test_states_made_before_and_after_the_grounding_grew_give_equal_answers(toy):
     _, task = toy
     model, _ = known(task)
     early = model.searchable(task.initial, 0.0)
@@ -169,7 +169,7 @@ def test_a_state_made_before_the_world_grew_answers_as_one_made_later(toy):
         assert answers_of(early.follow(one)) == answers_of(late.follow(other))
 
 
-def test_two_orders_of_the_same_rewrites_have_one_hash_and_no_others_have(toy):
+def test_states_have_equal_hashes_exactly_if_their_nodes_are_equal(toy):
     model, task = toy
     start, nodes_of = model.searchable(task.initial, 0.0), {}
     waiting = [start]
@@ -189,7 +189,7 @@ def test_two_orders_of_the_same_rewrites_have_one_hash_and_no_others_have(toy):
     assert ways > 20 and len(set(nodes_of.values())) == len(nodes_of)
 
 
-def test_marks_do_not_add_up_alike():
+def test_the_marks_of_any_two_nodes_have_a_sum_of_their_own():
     marks = [mark(node) for node in range(300)]
     sums = [one + other for k, one in enumerate(marks) for other in marks[:k]]
     assert len(set(sums)) == len(sums)
@@ -199,7 +199,7 @@ def test_marks_do_not_add_up_alike():
 
 
 @pytest.mark.parametrize("limit", [0.0, *slow(BY_ANALOGY, NEW_NEIGHBOURHOOD, 99.0)])
-def test_what_is_more_uncertain_than_allowed_is_on_no_path(limit):
+def test_rewrites_above_the_uncertainty_limit_are_on_no_path(limit):
     """Check searches and single steps of a model that saw few rewrites, each once."""
     task = tiny_task("tiny_squeezenet1_1")
     model = fitted(random_episodes(task, 2, 6), task)
@@ -215,7 +215,7 @@ def test_what_is_more_uncertain_than_allowed_is_on_no_path(limit):
     assert UNKNOWN_EFFECT in uncertainties and 0.0 in uncertainties
 
 
-def test_what_is_refused_has_no_part_in_the_temperature_of_annealing():
+def test_refused_rewrites_do_not_affect_the_temperature_of_annealing():
     """A stand-in loss for "not allowed" would make all other losses small in comparison."""
     task = tiny_task("tiny_squeezenet1_1")
     model = fitted(random_episodes(task, 2, 6), task)
@@ -229,12 +229,12 @@ def test_what_is_refused_has_no_part_in_the_temperature_of_annealing():
 # -- gains -----------------------------------------------------------------------------------------
 
 
-def test_gains_that_are_kept_are_those_counted_anew(squeezenet):
+def test_kept_gains_equal_recomputed_gains(squeezenet):
     model, task = squeezenet
     assert gains_kept(model.searchable(task.initial, NEW_NEIGHBOURHOOD), 1) > 20
 
 
-def test_a_gain_is_counted_anew_where_another_consumer_went():
+def test_a_gain_is_recomputed_after_another_consumer_is_removed():
     """Both Max nodes read Exp, which is removed together with the last of its consumers."""
     rules = "drop: a toy\n  Max(x, y) => Neg(x)"
     model, task = known(

@@ -33,7 +33,7 @@ def without_sizes(edit):
     return edit._replace(tensors=tensors, nodes=nodes, sizes=0)
 
 
-def test_an_edit_is_the_same_at_every_size_but_for_runtimes_and_elements():
+def test_edits_at_different_sizes_differ_only_in_runtimes_and_element_counts():
     rng, tasks = np.random.default_rng(1), (encoder_task(8), encoder_task(64), encoder_task(16, 128))
     states = [task.initial for task in tasks]
     firsts = [first_edit(state) for state in states]
@@ -49,7 +49,7 @@ def test_an_edit_is_the_same_at_every_size_but_for_runtimes_and_elements():
         states = after
 
 
-def test_signatures_are_odd_where_there_is_a_symbol():
+def test_the_signature_of_a_tensor_is_odd_exactly_if_its_shape_has_a_symbol():
     types = encoder_task(8).graph.types
     for tensor in first_edit(encoder_task(8).initial).tensors:
         # A tensor that stands for an output of the graph has no type.
@@ -58,7 +58,7 @@ def test_signatures_are_odd_where_there_is_a_symbol():
     assert not any(tensor.signature % 2 for tensor in first_edit(encoder_task(sequence=8).initial).tensors)
 
 
-def test_it_predicts_the_same_edits_at_another_size(model):
+def test_a_model_predicts_edits_exactly_and_rewards_closely_at_another_size(model):
     """Check that all counts are exact at both sizes, and that rewards at the other size are close and marked as
     uncertain."""
     small, large = (said(model, random_episodes(encoder_task(size), at_night(12, 6), 15)) for size in (8, 64))
@@ -71,7 +71,7 @@ def test_it_predicts_the_same_edits_at_another_size(model):
     assert np.corrcoef(large.rewards, large.real_rewards)[0, 1] > 0.98
 
 
-def test_costs_of_neighbourhoods_are_not_taken_over_from_another_size():
+def test_neighbourhood_costs_from_another_size_are_uncertain():
     """The cost of a node in its neighbourhood gives no certain prediction for another size if kernels span several
     operators."""
     small, large = (encoder_task(size, cost=Fused) for size in (8, 64))
@@ -104,7 +104,7 @@ def test_one_dream_serves_the_model_at_every_size(model):
     assert np.abs(at_large - there).max() < CLOSE * np.abs(there).max() < np.abs(at_small - there).max()
 
 
-def test_a_node_costs_as_much_more_as_its_operators_others_do():
+def test_an_unseen_node_scales_its_cost_as_other_nodes_of_its_operator_do():
     """Operator 7 takes 3 ps an element and operator 8 takes 5 ps; a constant has the same size at every typical
     size."""
     x, y, weight, made, other = 1, 3, 2, 5, 4
@@ -124,6 +124,6 @@ def test_a_node_costs_as_much_more_as_its_operators_others_do():
             assert not grown.knows(operator, (*pair, 2))
 
 
-def test_where_it_learnt_costs_are_those_it_learnt(model):
+def test_node_costs_at_the_training_size_are_the_learnt_ones(model):
     first = first_edit(encoder_task(8).initial)
     assert node_costs_at(first, model.costs.nodes) is model.costs.nodes[first.sizes]

@@ -31,7 +31,7 @@ def test_solved_costs_explain_every_reward_and_the_first_graph():
     assert explained > 50
 
 
-def test_what_nodes_were_logged_to_cost_is_not_looked_at():
+def test_solved_costs_do_not_read_logged_node_costs():
     training = training_of(task_of(signs_and_products(), SIGNS_AND_PRODUCTS), 20, 8)
     blind = {}
     for k, episode in training.grounded.items():
@@ -39,7 +39,7 @@ def test_what_nodes_were_logged_to_cost_is_not_looked_at():
     assert solved_costs(replace(training, grounded=blind)) == solved_costs(training)
 
 
-def test_told_rewards_alone_it_dreams_them():
+def test_a_model_trained_on_rewards_alone_predicts_the_rewards():
     task = task_of(signs_and_products(), SIGNS_AND_PRODUCTS)
     model = fit(EditsConfig(latent=8, supervision="scalar"), task.encoding_spec, random_episodes(task, 60, 8))
     predicted = said(model, random_episodes(task, 20, 8, seed=1))

@@ -40,7 +40,7 @@ def there(states: DreamStates, row: int) -> dict[str, int]:
     return result
 
 
-def test_the_same_matches_are_there_as_if_none_waited(rules_and_task):
+def test_waiting_matches_do_not_change_which_matches_are_present(rules_and_task):
     rules, task = rules_and_task
     random, n = np.random.default_rng(0), 6
     both = [states_of(rules, task, waits, n) for waits in (True, False)]
@@ -65,7 +65,7 @@ def test_the_same_matches_are_there_as_if_none_waited(rules_and_task):
     assert len(waiting.matches) < len(eager.matches) and len(waiting.waiting) > 0 and not eager.waiting
 
 
-def test_what_dreams_met_is_not_there_when_they_begin_again_and_keeps_its_order(rules_and_task):
+def test_restarted_dreams_show_only_the_first_matches_and_keep_the_order_of_all(rules_and_task):
     """Walk until the arrays have grown, then restore the start from a copy whose arrays have not grown."""
     rules, task = rules_and_task
     random, n = np.random.default_rng(1), 6
@@ -87,7 +87,7 @@ def test_what_dreams_met_is_not_there_when_they_begin_again_and_keeps_its_order(
         assert orders == sorted(orders) and len(set(numbers)) == len(numbers)
 
 
-def test_a_match_moves_to_its_place_when_its_symmetric_match_comes():
+def test_a_match_takes_its_canonical_place_when_its_symmetric_match_appears():
     index = GroundingIndex.__new__(GroundingIndex)
     index._sorted, index.match_class = {}, GrowingArray(np.int32)
     index.match_class.reserve(7)

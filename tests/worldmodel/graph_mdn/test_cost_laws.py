@@ -46,7 +46,7 @@ def drawn(count: int, least: int, most: int, seed: int):
     return random.choice([PRODUCT, SUM], count), shapes
 
 
-def test_a_law_holds_for_sizes_far_beyond_those_that_it_was_learnt_from():
+def test_a_cost_law_holds_for_sizes_far_beyond_the_sizes_of_its_data():
     kinds, shapes = drawn(300, 4, 512, 0)
     laws = CostLaws.fit(nodes_of(kinds, shapes)[0], planted(kinds, shapes), nodes_of(kinds, shapes)[1])
     for seed, (least, most) in enumerate(((4, 512), (512, 8192))):
@@ -55,7 +55,7 @@ def test_a_law_holds_for_sizes_far_beyond_those_that_it_was_learnt_from():
         assert errors.mean() < 0.01
 
 
-def test_what_is_computed_before_a_model_runs_has_a_law_of_its_own():
+def test_operators_of_constants_have_a_cost_law_of_their_own():
     kinds, shapes = drawn(60, 4, 512, 0)
     run, table = nodes_of(kinds, shapes)
     laws = CostLaws.fit(run, planted(kinds, shapes), table)
@@ -65,7 +65,7 @@ def test_what_is_computed_before_a_model_runs_has_a_law_of_its_own():
     assert np.abs(free(constant, of_constants)).max() < 0.01
 
 
-def test_an_operator_that_was_never_met_costs_as_usual():
+def test_an_unseen_operator_costs_the_mean_of_all_nodes():
     kinds, shapes = drawn(60, 4, 512, 0)
     costs = planted(kinds, shapes)
     laws = CostLaws.fit(*nodes_of(kinds, shapes)[:1], costs, nodes_of(kinds, shapes)[1])
@@ -73,7 +73,7 @@ def test_an_operator_that_was_never_met_costs_as_usual():
     np.testing.assert_allclose(strange, costs.mean(), rtol=1e-6)
 
 
-def test_a_kind_of_few_nodes_takes_the_law_of_one_with_more_that_says_what_they_cost():
+def test_an_operator_kind_of_few_nodes_reuses_a_fitting_cost_law_of_a_larger_kind():
     """Predict a large fused product from the law of products if three small ones fit that law; otherwise they keep
     their own."""
     kinds, shapes = drawn(300, 4, 512, 0)
@@ -87,7 +87,7 @@ def test_a_kind_of_few_nodes_takes_the_law_of_one_with_more_that_says_what_they_
         assert (errors < 0.01).all() if factor == 0 else (errors > 0.1).all()
 
 
-def test_nodes_that_look_alike_count_once():
+def test_equal_nodes_count_once_in_a_cost_law():
     kinds, shapes = drawn(40, 4, 512, 0)
     costs = planted(kinds, shapes)
     once = CostLaws.fit(*nodes_of(kinds, shapes)[:1], costs, nodes_of(kinds, shapes)[1])
@@ -98,7 +98,7 @@ def test_nodes_that_look_alike_count_once():
     np.testing.assert_allclose(again(nodes, table), once(nodes, table), atol=1e-5)
 
 
-def test_what_is_saved_says_the_same_and_what_is_damaged_nothing():
+def test_saved_cost_laws_predict_the_same_and_damaged_ones_are_refused():
     kinds, shapes = drawn(40, 4, 512, 0)
     nodes, table = nodes_of(kinds, shapes)
     laws = CostLaws.fit(nodes, planted(kinds, shapes), table)

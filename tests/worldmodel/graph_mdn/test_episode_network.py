@@ -81,7 +81,7 @@ def test_the_kind_of_a_reward_is_recognised(name, of_runtime, pays):
             learn_rewards(episodes, training, TASK.encoding_spec.n_rules, False)
 
 
-def test_a_no_op_that_is_paid_for_is_no_sum_over_nodes():
+def test_a_reward_that_pays_no_op_is_no_sum_over_nodes():
     episodes = episodes_of(REWARDS["combined"], 20)
     stopped = next(episode for episode in episodes if episode.actions[-1, 0] == TASK.no_op)
     stopped.rewards[-1] = 1.0
@@ -91,7 +91,7 @@ def test_a_no_op_that_is_paid_for_is_no_sum_over_nodes():
 
 
 @eager()
-def test_equation_3_is_predicted_on_episodes_that_were_not_seen(trained):
+def test_the_combined_reward_is_predicted_on_held_out_episodes(trained):
     model, _ = trained
     predicted = said(model, episodes_of(REWARDS["combined"], at_night(6, 2), seed=1))
     assert predicted.exact == 1
@@ -171,7 +171,7 @@ def test_a_reward_that_depends_on_the_first_step_is_remembered(remembers):
     assert np.abs(stopped(remembers, data, 0.0) - data.rests[:, -1]).max() < 0.2
 
 
-def test_the_temperature_widens_what_a_dream_draws(remembers):
+def test_the_temperature_widens_the_samples_of_a_dream(remembers):
     data = sequences(32, 1)
     still = stopped(remembers, data, 0.0)
     assert np.array_equal(still, stopped(remembers, data, 0.0, seed=5))

@@ -52,7 +52,7 @@ def nodes_of(training, state) -> tuple:
 
 @eager()
 @pytest.mark.parametrize("rounds", [0, 1, 2])
-def test_two_graphs_of_equal_nodes_differ_only_if_messages_pass(learnt, rounds):
+def test_latents_of_graphs_with_equal_nodes_differ_only_with_message_passing(learnt, rounds):
     """Rewrite one of two sums of products. The two results have equal operators and sizes, and differ in their
     neighbours."""
     training, table = learnt
@@ -65,7 +65,7 @@ def test_two_graphs_of_equal_nodes_differ_only_if_messages_pass(learnt, rounds):
 
 
 @eager()
-def test_graphs_side_by_side_do_not_mix_and_equal_neighbourhoods_are_encoded_once(learnt):
+def test_batched_graphs_do_not_mix_and_equal_neighbourhoods_are_encoded_once(learnt):
     training, table = learnt
     index, (episode, *_) = next(training.groups())
     of, rows = latents(table, 2), NodeRows(index, table)
@@ -90,7 +90,7 @@ def test_a_batch_has_the_graphs_of_one_episode_set_and_their_changes(learnt):
     assert len(batches.sums(of.network)) > len(episode)
 
 
-def test_a_gain_that_only_takes_away_what_was_left_to_gain_is_worth_nothing(learnt, monkeypatch):
+def test_exact_foresight_makes_every_class_reward_zero(learnt, monkeypatch):
     """Give the foresight the exact remaining gain of each state: every class reward becomes 0. A constant value changes
     nothing."""
     training, table = learnt

@@ -80,7 +80,7 @@ def learnt():
 
 
 @pytest.mark.nightly
-def test_what_it_learnt_it_dreams(taught):
+def test_a_trained_model_predicts_held_out_episodes(taught):
     """All counts of held-out episodes are exact from every step to the end; rewards are off by at most 1 % of the
     largest."""
     model, _ = taught
@@ -100,7 +100,7 @@ def fused(tmp_path_factory):
         return task, train(config, task.encoding_spec, random_episodes(task, 60, 6), folder, 0).model
 
 
-def test_what_neighbourhoods_cost_is_recalled_and_steps_without_doubt_earn_what_they_really_earn(fused):
+def test_certain_steps_are_predicted_with_nearly_their_real_rewards(fused):
     task, model = fused
     assert model.costs.reach
     predicted = said(model, random_episodes(task, 10, 6, seed=1), 1)
@@ -109,7 +109,7 @@ def test_what_neighbourhoods_cost_is_recalled_and_steps_without_doubt_earn_what_
     assert sure.mean() > 0.6 and off[sure].mean() < 0.02 * scale
 
 
-def test_gains_add_up_to_the_costs_of_two_graphs_within_what_their_nodes_leave_open(fused, monkeypatch):
+def test_gains_add_up_to_the_cost_difference_of_two_graphs_within_its_uncertainty(fused, monkeypatch):
     """Rewards follow the difference of two graphs. With independent estimates a dream could gain by rewriting back and
     forth."""
     task, model = fused
@@ -132,7 +132,7 @@ def test_gains_add_up_to_the_costs_of_two_graphs_within_what_their_nodes_leave_o
     assert min(offsets) < 0
 
 
-def test_of_two_estimates_of_a_gain_the_surer_one_weighs_more():
+def test_the_surer_of_two_estimates_of_a_gain_weighs_more():
     none, first, second = np.full(1, np.inf), np.array([2.0]), np.array([5.0])
     one = np.ones(1)
     for deviation, other, mean, left in ((1.0, none, 2.0, 1.0), (0.0, one, 2.0, 0.0), (1.0, one, 3.5, 0.5**0.5)):
@@ -142,7 +142,7 @@ def test_of_two_estimates_of_a_gain_the_surer_one_weighs_more():
 
 
 @pytest.mark.nightly
-def test_of_classes_that_nobody_rewrote_it_says_what_they_gain(trained):
+def test_the_reward_of_a_never_rewritten_class_is_predicted_near_its_gains(trained):
     """Treat every class as never rewritten. The predicted reward then lies near the gains of the class in the data."""
     model, _ = trained
     task = task_of(signs_and_products(), SIGNS_AND_PRODUCTS)
@@ -166,7 +166,7 @@ def test_of_classes_that_nobody_rewrote_it_says_what_they_gain(trained):
 
 
 @pytest.mark.nightly
-def test_what_was_rewritten_and_gained_nothing_in_the_median_is_known(trained):
+def test_networks_predict_no_reward_of_a_class_that_was_rewritten(trained):
     """The networks predict rewards only of classes that were never rewritten, so a known median of 0 stays 0."""
     model, _ = trained
     task = task_of(signs_and_products(), SIGNS_AND_PRODUCTS)
@@ -230,7 +230,7 @@ def limited_gains(model, monkeypatch, elements: float) -> list[np.ndarray]:
 
 
 @pytest.mark.nightly
-def test_an_effect_gains_no_more_than_its_rule_ever_did_and_a_sure_one_as_much_again(trained, monkeypatch):
+def test_gains_are_limited_by_the_logged_gains_of_the_rule_and_less_so_for_sure_effects(trained, monkeypatch):
     """The gains are limited; the sum of all gains is still the difference of two graphs."""
     sure, unsure = limited_gains(trained[0], monkeypatch, 1e6)
     assert (-6 <= sure).all() and (sure <= 5).all() and sure.min() < -3
@@ -238,7 +238,7 @@ def test_an_effect_gains_no_more_than_its_rule_ever_did_and_a_sure_one_as_much_a
 
 
 @pytest.mark.nightly
-def test_a_sure_effect_gains_in_proportion_more_on_tensors_larger_than_its_rule_ever_replaced(trained, monkeypatch):
+def test_the_limits_of_sure_gains_grow_with_the_replaced_tensors(trained, monkeypatch):
     """The toy's tensors have 32 elements. If a rule replaced tensors of 16 elements, its limits are twice as wide."""
     (sure, unsure), (twice, still) = (limited_gains(trained[0], monkeypatch, elements) for elements in (32.0, 16.0))
     cut = np.isin(sure, (-5.0, 5.0))
@@ -246,7 +246,7 @@ def test_a_sure_effect_gains_in_proportion_more_on_tensors_larger_than_its_rule_
 
 
 @eager()
-def test_a_loaded_model_says_the_same_and_a_damaged_one_nothing(trained, tmp_path):
+def test_a_loaded_model_predicts_the_same_and_a_damaged_one_is_refused(trained, tmp_path):
     model, folder = trained
     task = task_of(signs_and_products(), SIGNS_AND_PRODUCTS)
     episodes = random_episodes(task, *at_night((5, 8), (2, 3)), seed=2)
@@ -266,7 +266,7 @@ def test_a_loaded_model_says_the_same_and_a_damaged_one_nothing(trained, tmp_pat
 
 @pytest.mark.nightly
 @eager()
-def test_a_training_that_was_killed_ends_as_one_that_was_not(undisturbed, tmp_path, monkeypatch):
+def test_a_killed_and_resumed_training_equals_an_uninterrupted_one(undisturbed, tmp_path, monkeypatch):
     """Kill the training once in each of its five networks (by day in the second only) and resume it from the
     checkpoint."""
     episodes, spec, folder, training, _ = undisturbed
@@ -297,7 +297,7 @@ def test_episodes_in_which_nothing_was_rewritten_are_refused(tmp_path):
         train(CONFIG, task.encoding_spec, [played(task, []), played(task, [])], tmp_path, 0)
 
 
-def test_its_curves_have_a_place_on_the_board(undisturbed):
+def test_every_logged_curve_has_a_place_on_the_board(undisturbed):
     names = undisturbed[-1]
     assert {name.partition("/")[0] for name in names} == {"match", "node", "latent", "episode"}
     for name in names:
@@ -308,7 +308,7 @@ def test_its_curves_have_a_place_on_the_board(undisturbed):
 
 
 @pytest.mark.parametrize("name", ["tiny_bert_base", "tiny_resnet50", "tiny_squeezenet1_1"])
-def test_no_two_signatures_are_observed_alike(name):
+def test_different_signatures_have_different_features(name):
     task = tiny_task(name)
     episodes = random_episodes(task, 4, 12)
     seen = merged_signatures([episode.signatures for episode in episodes])
@@ -316,7 +316,7 @@ def test_no_two_signatures_are_observed_alike(name):
         assert len(signatures) > 10 and len(np.unique(features, axis=0)) == len(signatures)
 
 
-def test_all_that_edits_name_is_observed():
+def test_every_operator_and_tensor_named_in_edits_has_features():
     episode = random_episodes(tiny_task("tiny_resnet50"), 1, 12)[0]
     edits, _ = unpack(episode.edits)
     assert {node.operator for edit in edits for node in edit.nodes} == set(episode.signatures.operators.tolist())
@@ -337,7 +337,7 @@ def numbers_of(tensor):
     return sizes + content
 
 
-def test_two_tensors_of_a_match_are_joined_by_what_is_equal_in_them(learnt):
+def test_edges_between_tensors_of_a_match_mark_their_equal_numbers(learnt):
     training, table = learnt
     asked = met(training.groundings.rules)[:120]
     batch = match_batch(asked, table)
@@ -360,7 +360,7 @@ def test_two_tensors_of_a_match_are_joined_by_what_is_equal_in_them(learnt):
     assert equal > 100 and literal > 10
 
 
-def test_what_happened_is_always_among_the_choices(learnt):
+def test_the_logged_effect_is_always_among_the_choices(learnt):
     training, table = learnt
     rules = training.groundings.rules
     examples = Examples.of(rules)
@@ -377,7 +377,7 @@ def test_what_happened_is_always_among_the_choices(learnt):
 
 
 @eager()
-def test_a_verdict_does_not_depend_on_who_is_judged_beside(trained):
+def test_a_verdict_does_not_depend_on_other_matches_in_the_batch(trained):
     model, _ = trained
     several = model.examples.rewritten
     together, singly = (Judge(model.match_networks, model.vocabulary, model.table) for _ in range(2))
@@ -388,7 +388,7 @@ def test_a_verdict_does_not_depend_on_who_is_judged_beside(trained):
 
 
 @eager()
-def test_what_networks_do_not_agree_on_is_not_sure(learnt):
+def test_a_verdict_on_which_networks_disagree_is_not_sure(learnt):
     """Judge with untrained networks. Their common verdict has the lower of the two certainties; if one network prefers
     another structure or operator, the certainty is at most 0.5."""
     training, table = learnt
@@ -437,7 +437,7 @@ def test_only_rules_that_were_ever_refuted_are_judged(trained):
         assert sure == bool(seen) and (effect is None or effect in seen)
 
 
-def test_which_operand_is_which_is_seen(learnt):
+def test_exchanged_operands_change_the_verdict_of_a_match(learnt):
     """A match with exchanged operands gets another verdict, although it consists of the same nodes and tensors."""
     training, table = learnt
     tf.random.set_seed(0)
@@ -454,7 +454,7 @@ def test_which_operand_is_which_is_seen(learnt):
     assert sum(differ) > 10 and np.array_equal(np.abs(said_of[0] - said_of[1]) > 0, differ)
 
 
-def test_what_is_equal_and_what_is_a_sum_is_told():
+def test_candidate_tensors_are_marked_as_equal_to_or_sums_of_match_sizes():
     """Compare candidate tensors with a match: rows 1 to 3 have the sizes 3, 4 and 7, row 4 has 5; the match has rows 1
     and 2."""
     sizes = np.array([[0.0] * 6, *[[n] + [0.0] * 5 for n in (3, 4, 7, 5)]], np.float32)
@@ -472,7 +472,7 @@ def test_what_is_equal_and_what_is_a_sum_is_told():
     assert not said_of[3].any() and len(np.unique(said_of[:3], axis=0)) == 3
 
 
-def test_effects_count_as_known_from_the_probability_above_which_they_are_right():
+def test_the_threshold_of_known_effects_is_the_probability_above_which_they_are_right():
     sure, right = np.linspace(1.0, 0.5, 41), np.arange(41) < 30
     mixed = np.random.default_rng(0).permutation(41)
     assert least_sure(sure[mixed], right[mixed]) == sure[30]  # 30 of 31 are right, and 30 of 32 would be too few
@@ -485,7 +485,7 @@ def test_softmax_by_owner():
     np.testing.assert_allclose(result, [1 / (1 + np.e**2), 1 / (1 + np.e**-2), 0.0, 1.0], atol=1e-12)
 
 
-def test_a_node_is_seen_with_its_neighbourhood_and_nothing_else(learnt):
+def test_the_cost_of_a_node_depends_on_its_neighbourhood_alone(learnt):
     """The costs computed from the ball around a node equal those computed from the whole graph, and batched graphs do
     not mix."""
     training, table = learnt

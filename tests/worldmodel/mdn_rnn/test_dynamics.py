@@ -50,7 +50,7 @@ def test_the_loss_does_not_depend_on_the_amount_of_padding(trained):
     np.testing.assert_allclose(*losses, rtol=1e-6)
 
 
-def test_one_cell_trains_and_dreams(trained):
+def test_an_unrolled_episode_ends_in_the_same_state_as_single_steps(trained):
     """The state after an unrolled episode is the state after the same steps one by one."""
     model, _ = trained
     steps = packed(model)
@@ -70,7 +70,7 @@ def test_the_state_of_a_finished_sequence_stays(trained):
     np.testing.assert_allclose(final, model.dynamics.warm(tensors(shorter)).hidden[0], atol=1e-5)
 
 
-def test_a_warmed_window_is_a_piece_of_the_whole(trained):
+def test_the_losses_of_two_windows_average_to_the_loss_of_the_episode(trained):
     """The loss of an episode is the length-weighted mean of the loss of its first steps and the loss of the remaining
     window."""
     model, _ = trained

@@ -42,7 +42,7 @@ def test_the_structure_does_matter(trained):
     assert np.abs(one - two).max() > 0.5
 
 
-def test_the_company_of_other_graphs_changes_nothing(trained):
+def test_other_graphs_in_the_batch_do_not_change_an_encoding(trained):
     model, _ = trained
     single = np.concatenate([model.encode([graph]) for graph in graphs()])
     np.testing.assert_allclose(model.encode(graphs()), single, atol=2e-3)
@@ -57,7 +57,7 @@ def test_padding_changes_nothing(trained):
     np.testing.assert_array_equal(model.encode([unpadded]), model.encode([toy.graph(toy.START)]))
 
 
-def test_a_graph_without_edges_is_a_graph(trained):
+def test_a_graph_without_edges_is_encoded(trained):
     model, _ = trained
     assert np.isfinite(model.encode([toy.graph(((toy.C, 1),))])).all()
 

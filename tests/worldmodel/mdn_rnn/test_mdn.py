@@ -104,7 +104,7 @@ def test_a_seed_repeats_and_another_differs():
     assert (first != other).all()
 
 
-def test_what_is_drawn_lies_in_the_middle_of_its_mixture_as_often_as_it_should():
+def test_the_cumulative_probabilities_of_samples_are_uniform():
     """At τ = 1 a draw's cumulative probability is uniform: the model's own distribution, calibrated by definition."""
     mixture = known_mixture(40_000)
     below = network_parts.cumulative(mixture, network_parts.sample_mixture(mixture, 1.0, (5, 6))).numpy()

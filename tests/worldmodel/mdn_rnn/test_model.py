@@ -78,7 +78,7 @@ def test_a_replay_is_the_dream_of_the_recorded_actions(trained):
     assert k == len(episode) - 1
 
 
-def test_a_replay_starts_where_it_is_asked_to_and_has_seen_what_was_before(trained):
+def test_a_replay_starts_at_the_given_step_with_the_hidden_state_of_earlier_steps(trained):
     """Replay one step from each step of an episode: the start state is real, and the hidden state has seen the earlier
     steps."""
     model, _ = trained
@@ -111,6 +111,6 @@ def test_an_invalid_action_in_a_replay_costs_and_changes_nothing(trained):
     np.testing.assert_allclose(dirty.rewards[1, :3], clean.rewards[1], atol=1e-5)
 
 
-def test_calibration_is_a_share(trained):
+def test_calibration_values_are_shares_that_grow_with_the_interval(trained):
     half, most = trained[0].calibration(toy.episodes(20, seed=9)).values()
     assert 0 < half < most <= 1

@@ -49,7 +49,7 @@ def test_a_reward_never_leaves_the_range_of_its_rule():
         np.testing.assert_allclose(predicted, [1.0, -4.0, 0.0] if wild < 0 else [3.0, -2.0, 0.0])
 
 
-def test_reward_totals_of_a_stream_equal_those_of_all_at_once():
+def test_reward_totals_of_a_stream_equal_the_totals_of_one_batch():
     random = np.random.default_rng(0)
     rewards, xfer_ids = random.normal(size=60).astype(np.float32), random.integers(0, 4, 60).astype(np.int32)
     whole, stream = RewardNormaliser(5), RewardNormaliser(5)
@@ -60,7 +60,7 @@ def test_reward_totals_of_a_stream_equal_those_of_all_at_once():
         np.testing.assert_allclose(getattr(stream, name).numpy(), getattr(whole, name).numpy(), rtol=1e-5)
 
 
-def test_what_an_action_always_does_is_what_is_expected_of_it():
+def test_the_most_frequent_change_of_an_action_is_the_expected_one():
     frequencies = ChangeFrequencies(n_actions=3, n_rules=2, n_changes=5)
     frequencies.update(tf.constant([[1, 2], [1, 2], [1, 4]]), tf.constant([0, 0, 0]))
     logits = frequencies(tf.constant([0, 1])).numpy()

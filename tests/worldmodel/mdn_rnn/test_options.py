@@ -101,7 +101,7 @@ def first_steps(model: MDNRNNWorldModel, temperature: float, n: int = 64):
 # -- what is predicted, and by what ----------------------------------------------------------------
 
 
-def test_sigma_temperature_widens_what_a_hot_dream_draws():
+def test_sigma_temperature_widens_the_samples_of_a_hot_dream():
     scaled, bare = made(), made(sigma_temperature=False)
     for temperature in (0.0, 1.0):
         np.testing.assert_allclose(first_steps(scaled, temperature), first_steps(bare, temperature), atol=1e-5)
@@ -110,7 +110,7 @@ def test_sigma_temperature_widens_what_a_hot_dream_draws():
 
 
 @pytest.mark.parametrize("separate", [False, True])
-def test_a_reward_network_of_its_own_leaves_the_lstm_to_the_rest(separate):
+def test_a_separate_reward_network_gives_the_lstm_no_reward_gradient(separate):
     model = made(reward_network=True) if separate else made()
     steps = Steps(*map(tf.constant, model.pack(toy.episodes(4))))
     with tf.GradientTape() as tape:
@@ -142,7 +142,7 @@ def same(one: list, other: list) -> bool:
     return all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
 
 
-def test_an_untrained_encoder_stays_as_it_was_made(three, bare):
+def test_an_encoder_without_training_keeps_its_initial_weights(three, bare):
     fresh = encoder_weights(made())
     model, results, *_ = bare
     assert same(fresh, encoder_weights(model)) and results["encoder_steps"] == 0
@@ -169,7 +169,7 @@ def watched(folder, **options) -> tuple[dict, dict]:
     return evaluations, train(config, toy.SPEC, toy.episodes(20), folder, seed=0, log=log).results
 
 
-def test_a_training_that_gets_no_better_stops_and_the_best_weights_are_kept(tmp_path):
+def test_a_training_without_improvement_stops_and_keeps_the_best_weights(tmp_path):
     evaluations, results = watched(tmp_path)
     losses = list(evaluations.values())
     best = int(np.argmin(losses))
@@ -201,7 +201,7 @@ def test_disagreement_is_the_spread_of_rewards_and_the_share_of_masks():
     np.testing.assert_array_equal(disagreement([one]), [0, 0])
 
 
-def test_members_learn_apart_and_their_difference_is_uncertainty(three):
+def test_ensemble_members_learn_separately_and_give_the_dream_an_uncertainty(three):
     model, results, *_ = three
     weights = [member.z_head.w.numpy() for member in model.members]
     assert all(not np.array_equal(a, b) for a, b in pairwise(weights))
@@ -211,7 +211,7 @@ def test_members_learn_apart_and_their_difference_is_uncertainty(three):
     assert (dreams.advance(np.array([[2, 0], [0, 0]]), rows, 0.0, (0, 0)).uncertainty > 0).all()
 
 
-def test_the_first_member_dreams_as_a_single_one_does(tmp_path):
+def test_the_first_ensemble_member_dreams_as_a_single_model_does(tmp_path):
     single, together = made(), made(members=2)
     np.testing.assert_array_equal(single.dynamics.z_head.w, together.dynamics.z_head.w)
     one, other = (model.imagine(toy.ToyState(toy.START), 1) for model in (single, together))
@@ -270,6 +270,6 @@ def test_every_update_is_traced_once(three):
     ({"encoder": "trainde"}, "'encoder' is one of trained, untrained, not 'trainde'"),
     ({"patience": 1, "holdout": 0.0}, "patience needs"), ({"patience": 1, "mode": "online"}, "patience needs"),
 ])  # fmt: skip
-def test_what_does_not_go_together_is_refused(options, message):
+def test_conflicting_options_are_refused(options, message):
     with pytest.raises(RLFlowError, match=message):
         MDNRNNConfig(**options)

@@ -152,7 +152,7 @@ def test_a_loss_that_is_not_finite_stops_the_training(tmp_path):
 
 
 @eager()
-def test_what_is_logged(tmp_path, monkeypatch):
+def test_the_log_holds_every_loss_with_its_parts(tmp_path, monkeypatch):
     """The log holds every loss and its parts, the learning rate and the gradient norm of the encoder and the
     dynamics."""
     logged, every = {}, at_night(10, 2)
