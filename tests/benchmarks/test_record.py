@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -38,6 +39,10 @@ def double(number: int) -> dict:
     return {"double": 2 * number}
 
 
+def process(number: int) -> dict:
+    return {"process": os.getpid()}
+
+
 def table(*rows) -> dict:
     return {"main": Table(["model", "ms"], rows or [["one", "2"]])}
 
@@ -48,8 +53,9 @@ def test_a_finished_part_is_not_made_again(here, tmp_path):
     assert opened(tmp_path, "--only-finished").part("other", double, 1, isolated=False) is None
 
 
-def test_an_isolated_part_returns_its_result(here, tmp_path):
+def test_a_part_runs_in_its_own_process_and_returns_its_result(here, tmp_path):
     assert opened(tmp_path).part("one", double, 3) == {"double": 6}
+    assert opened(tmp_path).part("other", process, 3)["process"] != os.getpid()
 
 
 def test_the_module_of_a_part_is_found_although_the_main_module_is_replaced(monkeypatch):

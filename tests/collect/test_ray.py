@@ -140,8 +140,8 @@ def test_a_workers_traceback_is_shown(connected, single, tmp_path, monkeypatch):
 
 
 def test_a_lost_ray_node_loses_no_episodes(connected, single, tmp_path, monkeypatch):
+    # This test comes last, because Ray still counts on the lost node for a while.
     spec, expected, results = single
-    """The last one: for a while Ray still counts on that node."""
     doomed = connected.add_node(**NODE)
     (tmp_path / "doomed").write_text(doomed.node_id)
     monkeypatch.setattr(rollouts, "_play_shard", workers.takes_its_node_down)

@@ -165,10 +165,7 @@ def test_the_share_of_exact_rules_omits_rules_without_a_location():
 
 
 def test_the_baselines_have_the_errors_of_their_definitions():
-    """The no-change error over one step is the mean
-    reward
-    ; the rule means come from the training episodes.
-    """
+    """The no-change error over one step is the mean |reward|; the rule means come from the training episodes."""
     rewards = np.concatenate([e.rewards for e in EPISODES])
     xfer_ids = np.concatenate([e.actions[:, 0] for e in EPISODES])
     for training in (None, toy.episodes(7, seed=1)):
