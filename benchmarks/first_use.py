@@ -73,7 +73,7 @@ def latency(measured: dict | None) -> str:
 
 
 def tables(figures: dict[str, dict], clone: dict | None) -> dict[str, Table]:
-    """Return the tables of the page, and the table of README.md ("short").
+    """Return the tables of the page.
 
     Args:
         figures: "MODEL-COST" → result of `first_run`.
@@ -96,9 +96,8 @@ def tables(figures: dict[str, dict], clone: dict | None) -> dict[str, Table]:
     if rows:
         means = [f"{math.exp(sum(values) / len(values)):.3f}" for values in logs.values()]
         rows.append(["geometric mean", *means, *[NOTHING] * (len(heads) - 1 - len(means))])
-    short = [row[: 1 + len(COSTS)] for row in rows]
     steps = Table(["step", "seconds"], [[step, number(taken, 0)] for step, taken in (clone or {}).items()])
-    return {"found": Table(heads, rows), "short": Table(heads[: 1 + len(COSTS)], short), "clone": steps}
+    return {"found": Table(heads, rows), "clone": steps}
 
 
 def main() -> int:
@@ -113,7 +112,7 @@ def main() -> int:
     note = (
         f"`optimise --seconds {SECONDS}` with an empty timing database and one thread. Latency is measured, as a share "
         "of the original's; 1: the original was kept. Rewrites are those that the searches carried out; the fewest "
-        "are those of one search that the time limit ended (–: all searches ended by themselves). "
+        "are those of one search of the last round that the time limit ended (–: all of them ended by themselves). "
     )
     record.publish(tables(figures, clone), note + (LEFT_OUT if parsed.prior else SHIPPED))
     return record.status

@@ -103,14 +103,14 @@ def is_replayed(run_folder: Path, original: Path, out: Path) -> bool:
 
 
 def tables(figures: dict[str, dict]) -> dict[str, Table]:
-    """Return the table of the page ("measured") and the table of README.md ("short").
+    """Return the table of the page.
 
     Args:
         figures: model → result of `optimise`.
     """
     heads = ["model", "estimated gain", "measured latency, share of the original's (95 %)", "verdict", "nodes"]
     heads += ["added memory, MB", "equal outputs", "receipt replays", "seconds"]
-    long, short = [], []
+    rows = []
     for name, one in figures.items():
         measured = one["measured"]
         sizes = [measured[f"{side}_memory_bytes"] for side in ("original", "candidate")] if measured else [None]
@@ -120,9 +120,8 @@ def tables(figures: dict[str, dict]) -> dict[str, Table]:
         replays = NOTHING if one["replayed"] is None else "yes" if one["replayed"] else "no"
         equal = "yes" if one["equal"] else "no"
         nodes, seconds = "{} → {}".format(*one["nodes"]), number(one["seconds"], 0)
-        long.append([name, estimated, ratio(measured), verdict, nodes, memory, equal, replays, seconds])
-        short.append([name, estimated, ratio(measured), verdict])
-    return {"measured": Table(heads, long), "short": Table(heads[:4], short)}
+        rows.append([name, estimated, ratio(measured), verdict, nodes, memory, equal, replays, seconds])
+    return {"measured": Table(heads, rows)}
 
 
 def main() -> int:
