@@ -10,7 +10,7 @@ from rlflow.memory.problem import Problem
 from rlflow.runs.config import load_config
 from rlflow.tasks.ordering import OrderingSpec, features
 from tests.commands import in_process
-from tests.memory.small import random_orders
+from tests.memory.small import counted, random_orders
 
 
 @pytest.fixture
@@ -56,12 +56,17 @@ def test_an_unknown_problem_is_refused_in_one_line(opened, name):
         opened(name)
 
 
-def test_a_controller_is_trained_and_evaluated_on_ordering(tmp_path, capsys):
-    options = ("--model", "layered-20-0", "task.name=ordering", "controller.name=linear-scores",
+def test_a_controller_learns_ordering_and_the_best_order_is_written(opened, tmp_path, capsys):
+    options = ("--model", "layered-30-1", "task.name=ordering", "controller.name=linear-scores",
                "controller.linear-scores.generations=3")  # fmt: skip
     for stage in ("train-controller", "eval"):
         done = in_process(capsys, stage, "--run", tmp_path / "run", *options)
         assert done.code == 0, done.err
     outcome = read_json(tmp_path / "run" / "eval.json")
-    assert outcome["candidates"]["control"]["objective"] == outcome["original"]["objective"]
     assert all(one["equal"] for one in outcome["candidates"].values())
+    peaks = {name: one["objective"] for name, one in outcome["candidates"].items()}
+    assert peaks["controller"] < peaks["control"] == outcome["original"]["objective"]
+    problem, receipt = opened("layered-30-1").initial.problem, read_json(tmp_path / "run" / "eval" / "receipt.json")
+    assert problem.is_order(np.array(receipt["actions"]))
+    peak = receipt["objective"]["result"]
+    assert counted(problem, receipt["actions"]) == peak == min(peaks.values()) == peaks[outcome["delivered"]]
