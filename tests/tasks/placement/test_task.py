@@ -11,9 +11,10 @@ from rlflow.common.files import read_json
 from rlflow.graph.typical import load_at
 from rlflow.tasks.placement.delivery import embedding
 from rlflow.tasks.placement.memories import read_device
-from rlflow.tasks.placement.task import instance_of
+from rlflow.tasks.placement.task import FS_PER_US, instance_of
 from rlflow.tasks.placement.workload import FEATURES, workload_of
 from rlflow.zoo import ZOO, load
+from rlflow.zoo.convolutional import bottleneck, resnet
 from tests.commands import in_process
 from tests.tasks.placement.models import TINY_DEVICE
 
@@ -57,9 +58,9 @@ def test_a_convolution_absorbs_its_followers_and_has_the_features_of_table_1():
 
 def test_resnet_50_has_the_operators_of_the_paper():
     """A ResNet-50 has 53 convolutions, two pools, Flatten and Gemm: 57 operators, as the paper counts."""
-    small = load("tiny_resnet50")
-    kinds = [node.op_type for node in small.graph.node]
-    assert instance_of(small, "nnp-i", "additive").workload.n == kinds.count("Conv") + 4
+    narrow = resnet("narrow", 0, bottleneck, [3, 4, 6, 3], width=8, image=32, classes=10)
+    assert [node.op_type for node in narrow.graph.node].count("Conv") == 53
+    assert instance_of(narrow, "nnp-i", "additive").workload.n == 57
 
 
 @pytest.mark.parametrize("name", [name for name in ZOO if name.startswith("tiny_")])
@@ -159,8 +160,8 @@ def test_an_unknown_device_or_simulator_is_refused(tmp_path, capsys):
         assert reason in done.error and not (tmp_path / "x").exists()
 
 
-def test_a_controller_is_trained_on_placement_and_any_better_placement_is_written(tmp_path, capsys):
-    options = ("--model", "tiny_resnet18", "task.name=placement", f"placement.device={TINY_DEVICE}",
+def test_a_controller_learns_placement_and_its_better_placement_is_written(tmp_path, capsys):
+    options = ("--model", "tiny_inception_v3", "task.name=placement", f"placement.device={TINY_DEVICE}",
                "controller.name=linear-scores", "controller.linear-scores.generations=3")  # fmt: skip
     for stage in ("train-controller", "eval"):
         done = in_process(capsys, stage, "--run", tmp_path / "run", *options)
@@ -168,4 +169,12 @@ def test_a_controller_is_trained_on_placement_and_any_better_placement_is_writte
     outcome = read_json(tmp_path / "run" / "eval.json")
     assert all(one["equal"] for one in outcome["candidates"].values())
     assert outcome["lower_bound"] <= min(one["objective"] for one in outcome["candidates"].values())
-    assert outcome["delivered"] == "original" or (tmp_path / "run" / "eval" / "placement.json").exists()
+    assert outcome["delivered"] == "controller"
+    folder = tmp_path / "run" / "eval"
+    placement, receipt = read_json(folder / "placement.json"), read_json(folder / "receipt.json")
+    one = instance_of(load("tiny_inception_v3"), str(TINY_DEVICE), "compiler")
+    result = one.evaluate(np.stack([one.control(), receipt["actions"]]))
+    better, usual = placement["simulated_us"]["placement"], placement["simulated_us"]["heuristic"]
+    assert not result.repaired.any() and result.objectives / FS_PER_US == pytest.approx([usual, better])
+    assert better * FS_PER_US == pytest.approx(outcome["candidates"]["controller"]["objective"])
+    assert better < usual
