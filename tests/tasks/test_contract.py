@@ -2,6 +2,7 @@
 
 import pickle
 from dataclasses import replace
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -125,6 +126,22 @@ def test_the_same_actions_lead_to_equal_states_in_separate_tasks(spec):
             assert np.array_equal(state.counts, again.counts)
             assert all(np.array_equal(one, other) for one, other in zip(state.arrays(), again.arrays(), strict=True))
         assert follow(task, actions).hash == states[-1].hash
+
+
+def test_distant_choices_lead_to_equal_states_in_either_order(spec):
+    def after_both(state, first, second):
+        state = state.follow(first)
+        (same,) = [match for match in state.matches if (match.xfer_id, match.nodes) == (second.xfer_id, second.nodes)]
+        return state.follow(same)
+
+    start = spec.make_task().initial
+    pairs = [(a, b) for a, b in combinations(start.matches, 2) if start.near(a.nodes, 1).isdisjoint(b.nodes)]
+    assert pairs
+    for one, other in pairs[:: 1 + len(pairs) // 10]:
+        state, again = after_both(start, one, other), after_both(start, other, one)
+        assert state.hash == again.hash and state.objective == again.objective
+        assert np.array_equal(state.counts, again.counts)
+        assert all(np.array_equal(*parts) for parts in zip(state.arrays(), again.arrays(), strict=True))
 
 
 def test_choices_that_do_not_exist_are_refused(spec):
