@@ -614,10 +614,15 @@ def interrupt_checks(monkeypatch, times: int) -> None:
 def test_one_stop_during_the_checks_still_writes_a_model_and_a_second_ends_the_command(
     capsys, model, monkeypatch, interruptible
 ):
+    """The measurement after the first stop is short."""
+    seconds = []
+    faster = measured(0.9, 0.89, 0.91, "faster")
+    monkeypatch.setattr(delivery, "measure", lambda *given, **_: seconds.append(given[3]) or faster)
     for stops in (1, 2):
         interrupt_checks(monkeypatch, stops)
-        done, out, _ = optimise(capsys, model, *FAST)
+        done, out, _ = optimise(capsys, model, *FAST, "eval.measure_seconds=10")
         assert (done.code, out.exists()) == ((0, True) if stops == 1 else (130, False)), done.err
+        assert seconds == [anytime.SHORT_MEASUREMENT]
         assert not list((out.parent / "faster.run" / "eval").glob("candidate-*"))
         out.unlink(missing_ok=True)
 
