@@ -1,10 +1,13 @@
 """Test the tables of placements, EGRL on two graphs, CMA-ES on hand-counted problems, and the MiniMalloc instances."""
 
+import os
+import sys
+
 import numpy as np
 import pytest
 
 from benchmarks import placement
-from benchmarks.placement import CAPACITY, FOLDS, METHODS, TIMED, cma_es, cp_sat, learned_on_all, minimalloc, tables
+from benchmarks.placement import CAPACITY, METHODS, TIMED, cma_es, cp_sat, learned_on_all, minimalloc, tables
 from benchmarks.shared import MODELS
 from controllers.controller_options import EGRLConfig
 from controllers.egrl.agent import EGRL
@@ -69,9 +72,28 @@ def test_long_trainings_have_fewer_seeds_and_random_search_has_all():
     assert {seeds_of(model, "additive", "random", 5) for model in placement.PAPER} == {5}
 
 
-def test_folds_place_each_network_once():
-    placed = [MODELS[fold::FOLDS] for fold in range(FOLDS)]
-    assert sorted(sum(placed, ())) == sorted(MODELS) and {len(models) for models in placed} == {3}
+def test_folds_place_each_network_once_and_train_on_the_others(monkeypatch):
+    folds = []
+
+    class NoRecord:
+        status = 0
+
+        def __init__(self, *_):
+            pass
+
+        def all_parts(self, calls, at_once=1) -> dict:
+            folds.extend(call[1:3] for call in calls.values() if call[0] is placement.zero_shot)
+            return {}
+
+        def publish(self, *_) -> None:
+            pass
+
+    monkeypatch.setattr(placement, "Record", NoRecord)
+    monkeypatch.setattr(sys, "argv", ["placement"])
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    assert placement.main() == 0
+    assert sorted(sum((placed for _, placed in folds), ())) == sorted(MODELS)
+    assert all(len(placed) == 3 and sorted(trained + placed) == sorted(MODELS) for trained, placed in folds)
 
 
 @pytest.mark.usefixtures("eager")

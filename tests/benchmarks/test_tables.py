@@ -77,6 +77,25 @@ def test_the_folds_partition_the_models_and_the_tables_show_their_results():
     assert rows_of(tables, "sizes") == [["b at 64", 1, "2.00 %", "2.00 %", "3.00 %", "2.50 %"]]
 
 
+def test_no_agent_learns_on_a_graph_on_which_it_is_judged(monkeypatch):
+    search, played = {"gain": 3.0}, []
+
+    def acted(player, model: str, seed: int) -> dict:
+        played.append((player, model))
+        return {"gain": 2.0, "seconds": 0.5}
+
+    monkeypatch.setattr(transfer, "learn", lambda seed, models, folder: tuple(models))
+    monkeypatch.setattr(transfer, "agent", lambda seed: "untrained")
+    monkeypatch.setattr(transfer, "acted", acted)
+    monkeypatch.setattr(transfer, "search_gain", lambda *_: search)
+    for fold, models in enumerate(transfer.FOLDS):
+        assert tuple(transfer.fold_gains(fold, 0)) == models
+        learnt_on = set(transfer.LEARN_ON) - set(models)
+        assert learnt_on and all(set(player) == learnt_on for player, _ in played[::2])
+        assert [model for _, model in played] == [model for model in models for _ in range(2)]
+        played.clear()
+
+
 def test_an_order_is_called_proved_if_its_peak_equals_the_bound():
     one = {"usual": 4e6, "peak": 2e6, "bound": 2e6, "rewrites": 0, "added": [4e6, None], "latency": 1.0}
     learned = {"methods": {m: {"peak": 110, "seconds": 1.0, "beam": 100, "random": 110} for m in memory.LEARNED}}
