@@ -35,6 +35,8 @@ def interface(model):
 
 
 def test_unnamed_sizes_have_defaults(interface):
+    """An input of four axes is an image only if both of its last axes are open, so the third axis of `keys` is a
+    length."""
     assert typical_sizes(interface) == (DEFAULTS,)
 
 
@@ -52,11 +54,7 @@ def test_the_batch_axis_is_found_by_its_name_and_is_otherwise_the_first():
         assert tuple(sizes[name] for name in names) == expected, axes
 
 
-def test_a_cache_may_grow_along_its_first_axis(interface):
-    """A tensor of four axes counts as an image only if both of its last axes are open.
-
-    The third axis of `keys` is a length. A cache may also grow along its first axis.
-    """
+def test_a_cache_may_grow_along_its_first_axis():
     model = onnx.parser.parse_model(
         '<ir_version: 8, opset_import: ["" : 17]> g (float[past,4] cache, float[n,4] x) => (float[m,4] y)'
         "{ y = Concat <axis = 0> (cache, x) }"
