@@ -193,15 +193,23 @@ def test_an_imitating_agent_repeats_beam_search_and_beats_greedy_descent(tmp_pat
 
 
 @pytest.mark.nightly
-def test_a_continued_training_does_not_repeat_the_imitation(tmp_path, monkeypatch):
-    imitates = replace(SMALL, imitate=2, updates=0)
-    env = environment()
-    first = XRLflow(imitates)
-    first.train(lambda: env, 0, tmp_path)
+def test_a_training_killed_after_the_imitation_does_not_repeat_it_and_ends_with_the_same_bytes(tmp_path, monkeypatch):
+    imitates = replace(SMALL, imitate=2, updates=1)
+    monkeypatch.setattr(agents, "SEARCH_INTERACTIONS", 300)
+    XRLflow(imitates).train(environment, 0, tmp_path / "whole")
+
+    def kill(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(XRLflow, "learn", kill)
+        XRLflow(imitates).train(environment, 0, tmp_path / "killed")
     monkeypatch.setattr(agents, "demonstrations", lambda *_: pytest.fail("searched again"))
-    again = XRLflow(replace(imitates, updates=1))
-    again.train(lambda: env, 0, tmp_path)
-    assert first.iterations == 0 and again.iterations == 1
+    again = XRLflow(imitates)
+    again.train(environment, 0, tmp_path / "killed")
+    assert again.iterations == 1
+    for file in ("controller.npz", "controller.json"):
+        assert (tmp_path / "whole" / file).read_bytes() == (tmp_path / "killed" / file).read_bytes()
 
 
 def test_a_search_that_is_cut_off_gives_no_demonstration_of_stopping(monkeypatch):
