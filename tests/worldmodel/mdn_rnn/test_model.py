@@ -92,6 +92,7 @@ def test_a_replay_starts_at_the_given_step_with_the_hidden_state_of_earlier_step
         if episode.actions[t][0] < toy.SPEC.n_rules:
             np.testing.assert_allclose(replay.rewards[t, 0], step.reward[0], atol=1e-4)
             np.testing.assert_array_equal(replay.counts[t, 0], step.shown_counts[0])
+            assert replay.terminated[t, 0] == (step.terminated[0] > 0.5)
 
 
 def test_an_invalid_action_in_a_replay_costs_and_changes_nothing(trained):
