@@ -7,7 +7,8 @@ import pytest
 from rlflow.env.batched import start_of
 from rlflow.env.graph_rewrite import EnvSpec, GraphRewriteEnv
 from rlflow.env.state import Task
-from rlflow.search.base import Limits, run_search
+from rlflow.search import descents
+from rlflow.search.base import Limits, matches_of, run_search
 from rlflow.search.descents import greedy
 from tests.suite import at_night, slow
 from tests.toys.chains import toy_task
@@ -63,11 +64,23 @@ def test_grasp_judges_rewrites_drawn_by_the_roofline_by_the_cost_of_the_search()
 
 
 @pytest.mark.parametrize("name", ["tiny_bert_base_fused", *slow("tiny_inception_v3")])
-def test_grasp_times_fewer_operators_than_steepest_descent(name):
-    task, steepest = timed_task(name), timed_task(name)
+def test_grasp_times_only_the_operators_on_the_paths_that_it_applies_again(name, monkeypatch):
+    task, again, steepest, paths = timed_task(name), timed_task(name), timed_task(name), []
+    carry_out = descents._carry_out_path
+
+    def recorded(search, end):
+        paths.append(list(matches_of(end.path)))
+        carry_out(search, end)
+
+    monkeypatch.setattr(descents, "_carry_out_path", recorded)
     result = searched(task.initial, patience=1, seed=1)
     greedy(steepest.initial, 1000)
     assert result.state.objective < task.initial.objective
+    for state, path in ((again.initial, path) for path in paths):
+        for match in path:
+            state = state.follow(match)
+            assert state.objective  # times the new operators
+    assert paths and task.cost.timed.keys() == again.cost.timed.keys()
     assert len(task.cost.timed) < 2 / 3 * len(steepest.cost.timed)
 
 
