@@ -10,7 +10,6 @@ Runtime computes in integers. Where this rounds a sum the other way, an output d
 """
 
 import hashlib
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -22,13 +21,12 @@ from google.protobuf.message import DecodeError
 from rlflow.common.errors import RLFlowError, first_line
 from rlflow.graph.dequantised import is_quantised
 from rlflow.graph.half_precision import is_half
+from rlflow.graph.input_walk import light
 from rlflow.graph.ir import Graph, Interface
 from rlflow.graph.onnx_reader import external_locations, load_graph
 from rlflow.graph.onnx_runtime import session
-from rlflow.graph.opsets import for_inference
 from rlflow.graph.random_numbers import Draws
 from rlflow.graph.repairs import check_model, refusal
-from rlflow.graph.shapes import SHAPE_VALUE_LIMIT
 from rlflow.graph.symbols import Symbols, with_ranks
 
 
@@ -120,16 +118,8 @@ class Model:
 
     def empty_tensors(self) -> list[str]:
         """Return the names of the intermediate tensors without elements, as far as ONNX's shape inference shows it."""
-        light = onnx.ModelProto()
-        light.CopyFrom(self.proto)
-        for tensor in light.graph.initializer:
-            if math.prod(tensor.dims) > SHAPE_VALUE_LIMIT:
-                tensor.ClearField("raw_data")
-        nodes = list(map(for_inference, light.graph.node))
-        light.graph.ClearField("node")
-        light.graph.node.extend(nodes)
         try:
-            values = onnx.shape_inference.infer_shapes(light, data_prop=True).graph.value_info
+            values = onnx.shape_inference.infer_shapes(light(self.proto), data_prop=True).graph.value_info
         except (onnx.shape_inference.InferenceError, RuntimeError):
             return []  # the checker reports this model
         shapes = {value.name: value.type.tensor_type.shape.dim for value in values}
