@@ -35,6 +35,7 @@ from rlflow.tasks.expressions.evaluate import TOLERANCE, difference, largest_dif
 from rlflow.tasks.expressions.recorded import recorded_names, recorded_program, recorded_sequences
 from rlflow.tasks.expressions.sharing import sharing_search
 from rlflow.tasks.expressions.sketches import inlined, learnt_macros
+from rlflow.tasks.expressions.state import ExpressionTask
 from rlflow.tasks.expressions.syntax import UNITS, Program
 
 PROGRAMS = ("blas_test/gemm", "blas_test/gemv", "blas_test/ger", "blas_test/syr2", "blas_test/trmv2")
@@ -49,6 +50,21 @@ GELU, GELU_EVALUATIONS = "gelu/rev$gelu", 100_000
 C_SIZES, C_REPEATS = (1000, 1250, 1500, 1750, 2000), 3
 
 
+def guides(task: ExpressionTask) -> dict:
+    """Return the options of `macro_search` with the macros of macros.txt and the sketch."""
+    return {"macros": learnt_macros(task.rules), "sketch": inlined}
+
+
+def plain_costs(task: ExpressionTask, evaluations: int) -> dict[str, int]:
+    """Return name of each plain search → the cost that it finds."""
+    return {method: searched(task, method, evaluations) for method in PLAIN}
+
+
+def peak_along(task: ExpressionTask, actions: Sequence[tuple[int, int]]) -> int:
+    """Return the highest cost of the states on a path from the raw program."""
+    return max(state.objective for state in states_along(task, actions))
+
+
 def program(model: str, rules: str) -> dict:
     """Return the costs that searches reach from the raw program, with the peak on the path of the macros."""
     known = [one.after for one in recorded_sequences() if (one.model, one.rules) == (model, rules)]
@@ -61,11 +77,9 @@ def program(model: str, rules: str) -> dict:
     limits = Limits(interactions=PROGRAM_EVALUATIONS)
     macros = learnt(small, rules)
     found = run_search(macro_search, task.initial, limits, macros=macros, sketch=inlined)
-    peak = max(state.objective for state in states_along(task, found.actions))
-    plain = {method: searched(task, method, PROGRAM_EVALUATIONS) for method in ("greedy", "beam", "annealing")}
-    plain["macros"] = searched(task, macro_search, PROGRAM_EVALUATIONS, macros=macros)
-    return plain | {
-        "before": task.initial.objective, "sketch": found.state.objective, "peak": peak, "recorded": min(known)
+    return plain_costs(task, PROGRAM_EVALUATIONS) | {
+        "before": task.initial.objective, "sketch": found.state.objective, "peak": peak_along(task, found.actions),
+        "macros": searched(task, macro_search, PROGRAM_EVALUATIONS, macros=macros), "recorded": min(known),
     }  # fmt: skip
 
 
@@ -78,8 +92,8 @@ def totals(rules: str) -> dict:
     before, found = {}, {}
     for model in recorded:
         task = task_of(model, rules)
-        options = {"macros": learnt_macros(task.rules), "sketch": inlined}
-        before[model], found[model] = task.initial.objective, searched(task, macro_search, TOTAL_EVALUATIONS, **options)
+        before[model] = task.initial.objective
+        found[model] = searched(task, macro_search, TOTAL_EVALUATIONS, **guides(task))
     behind = {model: found[model] - recorded[model] for model in recorded}
     worst = max(behind, key=behind.get)
     sums = {"before": before, "found": found, "recorded": recorded}
@@ -94,13 +108,12 @@ def workload(name: str, rules: str) -> list[dict]:
     rows = []
     for model in recorded_names(name):
         task = task_of(model, rules)
-        options = {"macros": learnt_macros(task.rules), "sketch": inlined}
-        found = run_search(macro_search, task.initial, Limits(interactions=WORKLOAD_EVALUATIONS), **options)
-        apart = largest_difference(task.initial.expr, found.state.expr, seeds=2)
-        row = {"model": model, "before": task.initial.objective, "sketch": found.state.objective}
-        row |= {method: searched(task, method, WORKLOAD_EVALUATIONS) for method in PLAIN}
-        row["peak"] = max(state.objective for state in states_along(task, found.actions))
-        rows.append(row | {"equal": apart < TOLERANCE})
+        found = run_search(macro_search, task.initial, Limits(interactions=WORKLOAD_EVALUATIONS), **guides(task))
+        rows.append(plain_costs(task, WORKLOAD_EVALUATIONS) | {
+            "model": model, "before": task.initial.objective, "sketch": found.state.objective,
+            "peak": peak_along(task, found.actions),
+            "equal": largest_difference(task.initial.expr, found.state.expr, seeds=2) < TOLERANCE,
+        })  # fmt: skip
     return rows
 
 
@@ -115,11 +128,10 @@ def sharing(seeds: int) -> dict:
         for rules in ("binding", "both")
     }
     task, limit = task_of(GELU, "ml"), GELU_EVALUATIONS
-    plain = {method: searched(task, method, limit) for method in ("greedy", "beam", "annealing")}
-    plain["macros"] = searched(task, macro_search, limit, macros=learnt_macros(task.rules), sketch=inlined)
+    found = plain_costs(task, limit) | {"macros": searched(task, macro_search, limit, **guides(task))}
     known = min(one.after for one in recorded_sequences() if (one.model, one.rules) == (GELU, "ml"))
     each = [searched(task, sharing_search, limit, seed) for seed in range(seeds)]
-    return result | {"gelu": plain | {"before": task.initial.objective, "sharing": each, "recorded": known}}
+    return result | {"gelu": found | {"before": task.initial.objective, "sharing": each, "recorded": known}}
 
 
 def times(sizes: Sequence[int] = C_SIZES) -> list[dict]:
@@ -132,8 +144,7 @@ def times(sizes: Sequence[int] = C_SIZES) -> list[dict]:
     programs = {"raw": raw}
     for rules in RULES:
         task = task_of("blas_test/gemm", rules)
-        options = {"macros": learnt_macros(task.rules), "sketch": inlined}
-        found = run_search(macro_search, task.initial, Limits(interactions=PROGRAM_EVALUATIONS), **options)
+        found = run_search(macro_search, task.initial, Limits(interactions=PROGRAM_EVALUATIONS), **guides(task))
         programs[rules] = Program(raw.name, found.state.expr)
     rows = []
     with TemporaryDirectory() as folder:
@@ -174,13 +185,13 @@ def part_of(model: str, rules: str) -> str:
 
 def tables(parts: dict) -> dict[str, Table]:
     result = {}
-    names = ("before", "greedy", "beam", "annealing", "macros", "sketch", "peak", "recorded")
+    names = ("before", *PLAIN, "macros", "sketch", "peak", "recorded")
     rows = []
     for rules in RULES:
         for model in PROGRAMS:
             if one := parts.get(part_of(model, rules)):
                 rows.append([model, rules, *(number(one[name] / UNITS, 1) for name in names)])
-    heads = ["initial", "greedy", "beam", "annealing", "macros", "with sketch", "its peak", "recorded best"]
+    heads = ["initial", *PLAIN, "macros", "with sketch", "its peak", "recorded best"]
     result["programs"] = Table(["program", "rules", *heads], rows, text_columns=2)
     rows = []
     for rules in RULES:
@@ -205,7 +216,7 @@ def tables(parts: dict) -> dict[str, Table]:
     if one := parts.get("sharing"):
         rows = [[rules, *(number(one[rules][str(limit)], 1) for limit in EVALUATIONS)] for rules in ("binding", "both")]
         result["sharing"] = Table(["rules", *(f"{limit:,} evaluations" for limit in EVALUATIONS)], rows)
-        gelu, heads = one["gelu"], ("before", "greedy", "beam", "annealing", "macros", "recorded")
+        gelu, heads = one["gelu"], ("before", *PLAIN, "macros", "recorded")
         costs = [number(gelu[name] / UNITS, 1) for name in heads]
         each = ", ".join(number(cost / UNITS, 1) for cost in gelu["sharing"])
         result["gelu"] = Table(["initial", *heads[1:-1], "recorded best", "sharing, each seed"], [[*costs, each]])
