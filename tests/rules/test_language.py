@@ -101,7 +101,7 @@ def test_a_rule_keeps_its_parts_and_prints_its_equation_and_condition():
 
 
 def plain(pattern):
-    """Return a pattern as nested tuples without the numbers of operators; a list is the same whoever computes it."""
+    """Return a pattern as nested tuples without the numbers of operators; a list compares by its elements."""
     match pattern:
         case Output(op, slot):
             return slot, op.domain, op.op, *map(plain, op.inputs), [(n, plain(v)) for n, v in op.attributes], op.rest
