@@ -97,6 +97,11 @@ class PredictedCost(ProfiledCost):
             return ProfiledCost(database, threads)
         return cls(database, threads, prior_of(database))
 
+    @property
+    def timed_kernels(self) -> int:
+        """The number of timings in the database for this number of threads."""
+        return len(self._stored)
+
     def is_predicted(self, timing: str) -> bool:
         """Return True if a name in a `Spread` of this model stands for a prediction, not for a timing."""
         return timing in self._priors and self._timed_name(timing) is None

@@ -240,6 +240,12 @@ class BatchedState(LocalState):
         single = self.single.rewritten(graph, before, frozenset(touched))
         return BatchedState(single, self, made, frozenset(touched))
 
+    def with_current_cost(self) -> "BatchedState":
+        """Return a state with the same graph and moves, whose cost is computed with the current timings."""
+        result = BatchedState(self.single.with_current_cost(), None, self.made, self.touched)
+        result.single_before, result.__dict__["_groups"] = self.single_before, self._groups
+        return result
+
     def choices(self, match: Move) -> tuple[Match, ...]:
         return match.members
 

@@ -95,14 +95,6 @@ class Task:
         """Use the matches of a state with the same graph and rules for `initial`, because finding them takes long."""
         self.initial.__dict__["table"] = state.table
 
-    def with_current_cost(self, state: "RewriteState") -> "RewriteState":
-        """Return a state with the same graph and matches, whose cost is computed with the current timings."""
-        result = replace(
-            state, graph_cost=GraphCost.of(self.cost, state.graph), _entries_before=(NO_ENTRIES, frozenset())
-        )
-        result.__dict__["table"] = state.table
-        return result
-
     @property
     def cost_is_known(self) -> bool:
         """True if `initial` was computed already. Otherwise the first access to `initial` may time operators."""
@@ -235,6 +227,13 @@ class RewriteState(LocalState):
         else:
             entries = self._entries_before[0], self._entries_before[1] | cost.recounted
         return RewriteState(self.task, graph, cost, before, entries)
+
+    def with_current_cost(self) -> "RewriteState":
+        """Return a state with the same graph and matches, whose cost is computed with the current timings."""
+        cost = replace(GraphCost.of(self.task.cost, self.graph), recounted=self.graph_cost.recounted)
+        result = replace(self, graph_cost=cost, _entries_before=(NO_ENTRIES, frozenset()))
+        result.__dict__["table"] = self.table
+        return result
 
     @property
     def hash(self) -> str:

@@ -66,8 +66,15 @@ class BestSoFar:
     def recount(self) -> None:
         """Compute the costs of all states with the current timings."""
         self._candidates = {
-            name: replace(one, state=self.task.with_current_cost(one.state)) for name, one in self._candidates.items()
+            name: replace(one, state=one.state.with_current_cost()) for name, one in self._candidates.items()
         }
+
+    def correct_predictions(self) -> None:
+        """Correct all predictions of kernels by the timings so far, and compute all costs again."""
+        predicting(self.task.cost).keep_predictions()
+        self.task.cost.correct()
+        self.task.forget_costs()
+        self.recount()
 
     def _read(self, name: str, record: dict) -> Candidate:
         actions = [(int(xfer_id), int(location)) for xfer_id, location in record["actions"]]
@@ -82,7 +89,7 @@ class BestSoFar:
         Args:
           candidate: the new candidate, with the name of the search.
           stop: the reason why the search ended; None while the search runs.
-          asked: the options of the search, and `seconds`, the time limit of all searches together.
+          asked: the options of the search, and `seconds`, its time limit.
         """
         before = self._candidates.get(candidate.name)
         if before is None or candidate.state.objective <= before.state.objective:
@@ -98,17 +105,17 @@ class BestSoFar:
     def ended(self, name: str, asked: Mapping) -> bool:
         """Return True if a repetition of a search with these options would find nothing new.
 
-        This holds if the search ended by itself with the same options, or at a time limit that was not shorter.
+        This holds if the search ended by itself with the same options, or at a time limit that was not much shorter.
 
         Args:
           name: the name of the search.
-          asked: the options of the search, and `seconds`, the time limit of all searches together.
+          asked: the options of the search, and `seconds`, its time limit.
         """
         record = self.records.get(name, {})
         stop, before = record.get("stop"), record.get("asked", {})
         if stop in (None, "interrupted") or {**asked, "seconds": 0} != {**before, "seconds": 0}:
             return False
-        return stop != "seconds" or before["seconds"] >= asked["seconds"]
+        return stop != "seconds" or asked["seconds"] <= LONGER * before["seconds"]
 
     def candidates(self) -> list[Candidate]:
         """Return the best candidate of each search, lowest objective first."""
@@ -126,7 +133,10 @@ class BestSoFar:
 
 
 METHODS = ("descent", "greedy", "grasp", "beam", "annealing")  # by decreasing gain per second
+DESCENTS = METHODS[:2]  # time predicted kernels before they take a step
+PREDICTED_DESCENT = 1 / 2  # share of the remaining time for each of them if kernels are predicted
 SHORT_MEASUREMENT = 3.0  # seconds of the end-to-end measurement after the user has stopped the search
+LONGER = 1.5  # how many times longer a search must be allowed to run to be repeated after its time limit ended it
 LOOK_EVERY = 1.0  # smallest number of seconds between two looks of `Watch` at a running search
 SPARE = 20.0  # smallest time between two looks, divided by the duration of a look (which repeats the whole best path)
 
@@ -176,9 +186,8 @@ def methods(cost: CostModel) -> tuple[str, ...]:
 
 
 def search_all(
-    best: BestSoFar, options: Mapping, seconds: float, seed: int, deadline: float = math.inf, spent: float = 0.0,
-    corrections: int = 0,
-) -> dict:  # fmt: skip
+    best: BestSoFar, options: Mapping, seconds: float, seed: int, deadline: float = math.inf, spent: float = 0.0
+) -> dict:
     """Run the searches of `methods` one after another, on the real graph and with a common time limit.
 
     The remaining time is divided equally among the remaining searches. Only `descent` may use all of it, unless kernels
@@ -194,8 +203,6 @@ def search_all(
       seed: the seed of all random choices.
       deadline: the value of time.monotonic() after which no operator of the original is timed.
       spent: the number of these seconds that earlier work has used.
-      corrections: how many times the costs were corrected since the searches began. Searches that ended before the last
-        correction are repeated.
 
     Returns:
       {"methods": {name: the record of the search, without its actions}}.
@@ -208,14 +215,15 @@ def search_all(
     with progress_bar(None, "optimise", " rewrites") as bar:
         count_cost(best.task, deadline)
         for k, name in enumerate(names):
-            asked = {"seconds": seconds, **limits, "moves": options["moves"], **options[name]}
-            if corrections:
-                asked["corrections"] = corrections
+            left, share, predicts = end - time.monotonic(), 1 / (len(names) - k), predicting(best.task.cost)
+            if name in DESCENTS:
+                share = PREDICTED_DESCENT if predicts else 1.0 if name == "descent" else share
+            asked = {"seconds": share * left, **limits, "moves": options["moves"], **options[name]}
+            if predicts:
+                asked["timed_kernels"] = predicts.timed_kernels  # timings change predictions
             if not best.ended(name, asked):
-                left = end - time.monotonic()
-                share = left if name == "descent" and not predicting(best.task.cost) else left / (len(names) - k)
                 watch = Watch(best, name, bar, lambda: end - time.monotonic())
-                within = Limits(share, limits["interactions"], limits["memory_mb"] * 2**20)
+                within = Limits(share * left, limits["interactions"], limits["memory_mb"] * 2**20)
                 stop = _search(best, name, asked, options[name], within, seed, watch)
                 say(f"{name} stopped by '{stop}': {best}")
                 if stop == "interrupted":
@@ -249,9 +257,14 @@ def _search(
         watch.search = search
         return SEARCHES.get(name)(search, **options)
 
+    times = name in DESCENTS and "timed_kernels" in asked
     with timing_until(best.task.cost, time.monotonic() + limits.seconds):
-        result = run_search(watched, start_of(best.task, asked["moves"]), limits, seed, watch)
-    candidate = Candidate(name, result.state, result.actions, result.interactions, result.seconds)
+        result = run_search(watched, start_of(best.task, asked["moves"]), limits, seed, watch, times=times)
+    state = result.state
+    if times:
+        best.correct_predictions()
+        state = state.with_current_cost()
+    candidate = Candidate(name, state, result.actions, result.interactions, result.seconds)
     best.offer(candidate, result.stop, asked)
     return result.stop
 

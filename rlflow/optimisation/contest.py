@@ -74,7 +74,7 @@ def pruned_candidates(best: BestSoFar, seconds: float) -> list[Candidate]:
     if target_of(task.cost) is None and hasattr(task.cost, "time_again"):
         task.forget_costs()
         best.recount()
-        result = [replace(one, state=task.with_current_cost(one.state)) for one in result]
+        result = [replace(one, state=one.state.with_current_cost()) for one in result]
     return sorted(result, key=lambda candidate: candidate.state.objective)
 
 

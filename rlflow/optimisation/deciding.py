@@ -112,10 +112,7 @@ def time_what_decides(best: BestSoFar, seconds: float) -> int:
                     graph_cost(cost, graph)
         except TimeIsUp:
             break
-    model.keep_predictions()
-    cost.correct()
-    task.forget_costs()
-    best.recount()
+    best.correct_predictions()
     return sum(not model.is_predicted(name) for name in timed)
 
 
@@ -129,7 +126,8 @@ def search_in_rounds(
     """Search on predictions, time the kernels that decide, and search again with better predictions.
 
     A later round may find what an earlier one missed. A candidate of an earlier round stays, with its corrected cost.
-    The rounds end when no timing is worth its time, or after ROUNDS searches.
+    The rounds end when no timing is worth its time and no search was cut off, or after ROUNDS searches. If only no timing
+    is worth its time, one more round gives its searches all the time that is left.
 
     Args:
       best, options, seconds, seed, deadline, spent: see `rlflow.optimisation.anytime.search_all`.
@@ -138,14 +136,16 @@ def search_in_rounds(
       the result of the last `search_all`, and "rounds": for each round the number of rewrites that its searches carried
       out, and the number of kernels that were timed after them.
     """
-    end, rounds = time.monotonic() + seconds - spent, []
-    for number in range(ROUNDS):
-        left, is_last = max(end - time.monotonic(), 0.0), number == ROUNDS - 1
-        result = search_all(best, options, left if is_last else SEARCHES * left, seed, deadline, corrections=number)
+    end, rounds, is_last = time.monotonic() + seconds - spent, [], False
+    while not is_last:
+        left = max(end - time.monotonic(), 0.0)
+        is_last = len(rounds) == ROUNDS - 1 or (bool(rounds) and not rounds[-1]["timed"])
+        result = search_all(best, options, left if is_last else SEARCHES * left, seed, deadline)
         timed = 0 if is_last else time_what_decides(best, (end - time.monotonic()) / 2)
         rewrites = sum(record["interactions"] for record in result["methods"].values())
         rounds.append({"rewrites": rewrites, "timed": timed})
-        if not timed:
+        if timed:
+            say(f"{counted(timed, 'kernel')} timed that may decide: {best}")
+        elif all(record["stop"] != "seconds" for record in result["methods"].values()):
             break
-        say(f"{counted(timed, 'kernel')} timed that may decide: {best}")
     return result | {"rounds": rounds}

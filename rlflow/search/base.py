@@ -74,8 +74,10 @@ class Search:
       seed: seed of the random choices.
       progress: a tqdm-like object that is updated after every rewrite; None for no progress.
       clock: a function that returns seconds; the search sees time only through this clock.
+      times: see `run_search`.
 
     Attributes:
+      times: True if descents time predicted kernels.
       start: the state at which the search begins.
       compound: True if `start` is a `CompoundState`.
       rng: the random generator of the search.
@@ -87,9 +89,9 @@ class Search:
 
     def __init__(
         self, start: LocalState, limits: Limits = Limits(), seed: int = 0, progress=None,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = time.monotonic, times: bool = False,
     ):  # fmt: skip
-        self.start, self.limits, self.rng = start, limits, np.random.default_rng(seed)
+        self.start, self.limits, self.rng, self.times = start, limits, np.random.default_rng(seed), times
         self.best, self.best_path, self.interactions = start, None, 0
         self.compound = isinstance(start, CompoundState)
         self._clock, self._began, self._progress = clock, clock(), progress
@@ -175,22 +177,34 @@ class Search:
         """
         if state.objective >= self.best.objective:
             return False
-        new, made = 0, path
-        while made is not None and made is not self.best_path:
-            match, made = made
-            new += len(getattr(match, "members", (match,)))
-        self._best_choices = new if made is None else self._best_choices + new
-        self.best, self.best_path = state, path
+        self._keep(state, path)
         self.trace.append((self.seconds, self.interactions, state.objective))
         if self._progress is not None:
             gained = 100 * (1 - state.objective / self.start.objective)
             self._progress.set_postfix_str(f"best {gained:.2f} % lower", refresh=False)
         return True
 
+    def recounted(self, state: LocalState, path: "Path | None") -> None:
+        """Make a state the best one, whatever its objective, because the costs have changed since `best` was stored.
+
+        Args:
+          state: the best state, with its current cost.
+          path: the matches that lead from the start to the state.
+        """
+        self._keep(state, path)
+
+    def _keep(self, state: LocalState, path: "Path | None") -> None:
+        new, made = 0, path
+        while made is not None and made is not self.best_path:
+            match, made = made
+            new += len(getattr(match, "members", (match,)))
+        self._best_choices = new if made is None else self._best_choices + new
+        self.best, self.best_path = state, path
+
 
 def run_search(
     method: str | Callable[..., str], start: LocalState, limits: Limits = Limits(), seed: int = 0, progress=None,
-    clock: Callable[[], float] = time.monotonic, **options,
+    clock: Callable[[], float] = time.monotonic, times: bool = False, **options,
 ) -> SearchResult:
     """Run a search until it ends, a limit is reached or the user interrupts it, and return the best state found.
 
@@ -201,13 +215,15 @@ def run_search(
       seed: seed of the random choices.
       progress: a tqdm-like object that is updated after every rewrite; None for no progress.
       clock: a function that returns seconds. Work during which this clock stands still does not count.
+      times: True if descents time the predicted kernels on which a step depends before they take the step. This needs a
+        rewriting task with a predicted cost, and outdates the costs of states that were made before.
       **options: the options of the method.
 
     Raises:
       RLFlowError: no search has this name.
     """
     function = SEARCHES.get(method) if isinstance(method, str) else method
-    search = Search(start, limits, seed, progress, clock)
+    search = Search(start, limits, seed, progress, clock, times)
     try:
         stop = function(search, **options)
     except LimitReached as limit:
@@ -349,7 +365,8 @@ class Position:
         self.search, self.state, self.path = search, state, path
         self.gained: float = 0
         self._before = before  # dropped as soon as its gains are taken over
-        self._recounted = False  # True if all gains were computed at this position
+        self._all_new = False  # True if all gains were computed at this position
+        self._costs_changed = False  # True if gains may have been computed before the costs changed
 
     @property
     def objective(self) -> int:
@@ -395,22 +412,32 @@ class Position:
         return self.gain(match) * (len(self.state.choices(match)) if self.search.compound else 1)
 
     def forget(self) -> bool:
-        """Drop all known gains if reused ones may be outdated, and return whether gains were dropped."""
+        """Drop all known gains if some may be outdated, and return whether gains were dropped."""
         far = self.state.reach > EXACT_REACH or self.strain is not None
-        stale = self.path is not None and far and not self._recounted
-        if stale:
-            self._gains, self._recounted = {}, True
-        return stale
+        outdated = not self._all_new and (self._costs_changed or (self.path is not None and far))
+        if outdated:
+            self._gains, self._all_new = {}, True
+        return outdated
 
     def after(self, match: Match) -> "Position":
         """Apply a match, store its exact gain, and return the position that the match leads to."""
         position = Position(self.search, self.search.follow(self.state, match), (match, self.path), self)
-        position.gained = self.objective - position.objective
-        if self.search.compound and len(position.state.made) > 1:
-            position.gained /= len(position.state.made)
-        self._gains[id(match)] = match, position.gained
+        self.found(match, position)
         self.search.saw(position.state, position.path)
         return position
+
+    def found(self, match: Match, after: "Position") -> None:
+        """Store the exact gain of a match, which leads to the position `after`."""
+        after.gained = self.objective - after.objective
+        if self.search.compound and len(after.state.made) > 1:
+            after.gained /= len(after.state.made)
+        self._gains[id(match)] = match, after.gained
+
+    def recounted(self) -> "Position":
+        """Return the same position, with the cost of its state computed with the current timings."""
+        result = Position(self.search, self.state.with_current_cost(), self.path)
+        result._gains, result._costs_changed = self._gains, True
+        return result
 
     def of_single(self) -> "Position":
         """Return a position of the same graph with one match per single choice.

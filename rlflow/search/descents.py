@@ -20,12 +20,15 @@ from dataclasses import replace
 import numpy as np
 
 from rlflow.common.task import LocalState, Match
-from rlflow.costs import graph_spread
+from rlflow.costs import Spread, graph_spread
 from rlflow.costs.analytic import AnalyticCost
+from rlflow.costs.predicted import predicting
 from rlflow.env import BATCHED, SINGLE
 from rlflow.env.batched import BatchedState, start_of
 from rlflow.env.state import RewriteState
 from rlflow.search.base import Limits, Position, Search, SearchResult, WithoutResult, matches_of, run_search
+
+LEAST_GAIN = 0.0005  # share of the objective below which a gain and its uncertainty are not worth a timing
 
 
 def greedy(state: LocalState, max_steps: int, seconds: float = math.inf) -> SearchResult:
@@ -51,31 +54,83 @@ def steepest_descent(search: Search, max_steps: int) -> str:
     """
     position = Position(search, search.start)
     for _ in range(max_steps):
-        after = steepest_step(position)
-        if after is None and position.forget():
-            after = steepest_step(position)
+        position, after = _steepest_step(position)
+        while after is None and position.forget():
+            position, after = _steepest_step(position)
         if after is None:
             return "local optimum"
         position = after
     return "steps"
 
 
-def steepest_step(position: Position) -> Position | None:
-    """Apply the match with the largest gain and return the reached position, or None if no match gains."""
+def _steepest_step(position: Position) -> tuple[Position, Position | None]:
+    """Apply the match with the largest gain.
+
+    Returns:
+      (the given position with its current cost, the reached position or None if no match gains).
+    """
     for match in sorted(position.matches, key=lambda match: -position.gain(match)):
         if position.gain(match) <= 0:
             break
-        after = position.after(match)
+        position, after = _timed(position, match, position.after(match))
         if after.objective < position.objective:
-            return after
-    return None
+            return position, after
+    return position, None
 
 
 def descent(position: Position) -> Position:
-    """Apply `steepest_step` until no match gains, and return the reached position."""
-    while (after := steepest_step(position)) is not None:
+    """Apply the match with the largest gain until no match gains, and return the reached position."""
+    while (after := _steepest_step(position)[1]) is not None:
         position = after
     return position
+
+
+def _timed(position: Position, match: Match, after: Position) -> tuple[Position, Position]:
+    """Time the predicted kernels on which a promising step depends, if the search times kernels (`Search.times`).
+
+    No kernel is timed if the step loses, if its gain is larger than the uncertainty of the gain, or if this uncertainty
+    is below LEAST_GAIN.
+
+    Args:
+      position: the position before the step.
+      match: the match of the step.
+      after: the position after the step.
+
+    Returns:
+      both positions, with their current costs.
+    """
+    search, gain = position.search, position.objective - after.objective
+    if not search.times or gain < 0:
+        return position, after
+    spread, cost = _uncertainty(position.state, after.state), after.state.task.cost
+    if not max(gain, LEAST_GAIN * position.objective) <= spread.ps:
+        return position, after
+    predicted = [name for name in spread if predicting(cost).is_predicted(name)]
+    if not predicted:
+        return position, after
+    for name in predicted:
+        cost.time_again(name)
+    after, position = after.recounted(), position.recounted()  # times the kernels
+    position.found(match, after)
+    search.recounted(position.state, position.path)
+    search.saw(after.state, after.path)
+    return position, after
+
+
+def _uncertainty(before: RewriteState | BatchedState, after: RewriteState | BatchedState) -> Spread:
+    """Return the uncertainty of the gain by the match that leads from one state to the other."""
+    cost, changed = before.task.cost, after.graph_cost.recounted
+    return graph_spread(cost, after.graph, changed) - graph_spread(cost, before.graph, changed)
+
+
+def _is_sure(before: LocalState, after: LocalState) -> bool:
+    """Return True if the objective falls by more than the uncertainty of the timings that the last match changed.
+
+    The objective of a task that is not about ONNX models is certain.
+    """
+    if not isinstance(after, RewriteState | BatchedState):
+        return True
+    return before.objective - after.objective > _uncertainty(before, after).ps
 
 
 def start_by_analytic_cost(search: Search) -> Position:
@@ -109,17 +164,17 @@ def first_improvement(search: Search, max_steps: int) -> str:
     position = Position(search, search.start)
     promise = start_by_analytic_cost(search)
     for _ in range(max_steps):
-        after = _first_step(position, promise)
-        if after is None and position.forget():
-            after = _first_step(position, promise)
-        if after is None:
+        position, reached = _first_step(position, promise)
+        while reached is None and position.forget():
+            position, reached = _first_step(position, promise)
+        if reached is None:
             return "local optimum"
-        position, promise = after
+        position, promise = reached
     return "steps"
 
 
-def _first_step(position: Position, promise: Position) -> tuple[Position, Position] | None:
-    """Apply the first match that gains under the search's own cost, and return the reached positions of both costs.
+def _first_step(position: Position, promise: Position) -> tuple[Position, tuple[Position, Position] | None]:
+    """Apply the first match that gains under the search's own cost.
 
     A match that leaves the cost equal and lowers the analytic cost counts as a gain. A gain within its uncertainty is
     taken only if there is no other.
@@ -129,7 +184,7 @@ def _first_step(position: Position, promise: Position) -> tuple[Position, Positi
       promise: the position of the same graph under the analytic cost; its gains determine the order of the matches.
 
     Returns:
-      (position, promise) after the match, or None if no match gains.
+      (the given position with its current cost, the reached positions of both costs or None if no match gains).
     """
     unsure = None
     pairs = zip(position.matches, promise.matches, strict=True)  # Equal graphs have equal matches in equal order.
@@ -137,16 +192,20 @@ def _first_step(position: Position, promise: Position) -> tuple[Position, Positi
         gain = position.gain(match)
         if gain < 0 or (gain == 0 and (promise.gain(promised) <= 0 or _ends_path(position, match))):
             continue
-        after = position.after(match)
-        if after.objective > position.objective:
-            continue  # The choices of one move can hinder each other.
-        if after.objective < position.objective and not _is_sure(position.state, after.state):
-            unsure = unsure or (after, promised)
+        position, after = _timed(position, match, position.after(match))
+        gain = position.objective - after.objective
+        if gain < 0:
+            continue  # The choices of one move can hinder each other, and a timing can contradict a prediction.
+        if gain > 0 and not _is_sure(position.state, after.state):
+            unsure = unsure or (match, promised)
             continue
         then = promise.after(promised)
-        if after.objective < position.objective or then.objective < promise.objective:
-            return after, then
-    return unsure and (unsure[0], promise.after(unsure[1]))
+        if gain > 0 or then.objective < promise.objective:
+            return position, (after, then)
+    if unsure is None:
+        return position, None
+    after = position.after(unsure[0])
+    return position, (after, promise.after(unsure[1])) if after.objective < position.objective else None
 
 
 def _ends_path(position: Position, match: Match) -> bool:
@@ -155,18 +214,6 @@ def _ends_path(position: Position, match: Match) -> bool:
         return False
     rule = position.state.task.rules[match.xfer_id]
     return any(op.domain for op in rule.target_ops)
-
-
-def _is_sure(before: LocalState, after: LocalState) -> bool:
-    """Return True if the objective falls by more than the uncertainty of the timings that the last match changed.
-
-    The objective of a task that is not about ONNX models is certain.
-    """
-    if not isinstance(after, RewriteState | BatchedState):
-        return True
-    cost, changed = before.task.cost, after.graph_cost.recounted
-    spread = graph_spread(cost, after.graph, changed) - graph_spread(cost, before.graph, changed)
-    return before.objective - after.objective > spread.ps
 
 
 def grasp(search: Search, unit: float, max_steps: int, patience: int) -> str:

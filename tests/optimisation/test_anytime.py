@@ -143,7 +143,8 @@ def test_a_damaged_record_is_named(task, tmp_path, content):
         ("iterations", {"seconds": 9, "width": 1}, {"seconds": 99, "width": 1}, True),
         ("iterations", {"seconds": 9, "width": 1}, {"seconds": 9, "width": 2}, False),
         ("seconds", {"seconds": 9, "width": 1}, {"seconds": 9, "width": 1}, True),
-        ("seconds", {"seconds": 9, "width": 1}, {"seconds": 10, "width": 1}, False),
+        ("seconds", {"seconds": 10, "width": 1}, {"seconds": 15, "width": 1}, True),
+        ("seconds", {"seconds": 10, "width": 1}, {"seconds": 16, "width": 1}, False),
     ],
 )  # fmt: skip
 def test_a_search_is_repeated_only_if_it_could_find_more(task, descent, tmp_path, stop, before, now, ended):

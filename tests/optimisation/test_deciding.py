@@ -7,13 +7,15 @@ import pytest
 from omegaconf import OmegaConf
 from scipy import integrate, stats
 
-from rlflow.costs import graph_cost, graph_spread, profiled
+from rlflow.costs import graph_cost, graph_spread, profiled, timing_until
 from rlflow.costs.kernel_features import feature_names
 from rlflow.costs.prior import Trees
 from rlflow.costs.profiled import ProfiledCost
+from rlflow.env import MOVES
+from rlflow.env.batched import start_of
 from rlflow.env.state import Task
 from rlflow.optimisation import deciding
-from rlflow.optimisation.anytime import BestSoFar
+from rlflow.optimisation.anytime import DESCENTS, BestSoFar
 from rlflow.optimisation.candidates import Candidate
 from rlflow.optimisation.deciding import (
     expected_improvement,
@@ -24,6 +26,7 @@ from rlflow.optimisation.deciding import (
     values,
 )
 from rlflow.runs.config import load_config
+from rlflow.search.base import run_search
 from tests.costs.priors import predicted, roofline_prior, timing_of
 from tests.toys.chains import toy_task
 
@@ -114,6 +117,37 @@ def test_no_kernel_is_timed_and_no_request_is_kept_after_the_deadline(task, time
     assert time_what_decides(best, 0.0) == 0
     graph_cost(task.cost, best.candidates()[0].state.graph)
     assert timed == []
+
+
+@pytest.fixture
+def unsure(tmp_path, monkeypatch) -> Task:
+    """Return a task like `task`, with timings of the size of the predictions, which are so uncertain that none decides."""
+    for op, ps in {"Relu": 1.4e6, "Abs": 2.0e6, "Neg": 0.7e6}.items():
+        monkeypatch.setitem(TRUTH, op, ps)
+    toy = toy_task(["Relu", "Exp", "Tanh"] * 3, "Relu(x) => Abs(x)\nRelu(x) => Neg(x)", dict.fromkeys(TRUTH, 0))
+    prior = roofline_prior(deviation=1.0, kinds=KINDS)._replace(mean=cheaper("Abs", -1.0))
+    return Task(toy.graph, toy.rules, predicted(tmp_path, prior))
+
+
+@pytest.mark.parametrize("name", DESCENTS)
+@pytest.mark.parametrize("moves", MOVES)
+def test_a_descent_times_a_step_before_it_takes_it(unsure, timed, name, moves):
+    misled = run_search(name, start_of(unsure, moves), max_steps=100)
+    assert {node.op for node in misled.state.graph.nodes.values()} == {"Abs", "Exp", "Tanh"} and timed == []
+    result = run_search(name, start_of(unsure, moves), max_steps=100, times=True)
+    assert {node.op for node in result.state.graph.nodes.values()} == {"Neg", "Exp", "Tanh"}
+    assert sorted(timed) == ["Abs", "Neg", "Relu"] and result.stop == "local optimum"
+    gain = graph_cost(unsure.cost, unsure.graph).runtime_ps - graph_cost(unsure.cost, result.state.graph).runtime_ps
+    assert gain == 3 * round(TRUTH["Relu"] - TRUTH["Neg"])
+    # the search has kept the state that timings prefer, although the misled state had seemed to be better
+    assert result.trace[-1][2] == result.state.with_current_cost().objective
+
+
+@pytest.mark.parametrize("name", DESCENTS)
+def test_a_descent_takes_no_unsure_step_that_it_may_not_time(unsure, timed, name):
+    with timing_until(unsure.cost, 0.0):
+        result = run_search(name, unsure.initial, max_steps=100, times=True)
+    assert (timed, result.stop, result.actions) == ([], "seconds", [])
 
 
 def test_a_search_misled_by_predictions_ends_at_the_best_graph_by_timings(task, timed, tmp_path, monkeypatch):
