@@ -126,8 +126,8 @@ def search_in_rounds(
     """Search on predictions, time the kernels that decide, and search again with better predictions.
 
     A later round may find what an earlier one missed. A candidate of an earlier round stays, with its corrected cost.
-    The rounds end when no timing is worth its time and no search was cut off, or after ROUNDS searches. If only no timing
-    is worth its time, one more round gives its searches all the time that is left.
+    After a round in which no timing is worth its time, one more round gives its searches all the time that is left. It
+    is left out if all searches ended by themselves. There are at most ROUNDS rounds.
 
     Args:
       best, options, seconds, seed, deadline, spent: see `rlflow.optimisation.anytime.search_all`.

@@ -121,7 +121,7 @@ def test_no_kernel_is_timed_and_no_request_is_kept_after_the_deadline(task, time
 
 @pytest.fixture
 def unsure(tmp_path, monkeypatch) -> Task:
-    """Return a task like `task`, with timings of the size of the predictions, which are so uncertain that none decides."""
+    """Return a task like `task`, but each gain by predictions is smaller than its uncertainty."""
     for op, ps in {"Relu": 1.4e6, "Abs": 2.0e6, "Neg": 0.7e6}.items():
         monkeypatch.setitem(TRUTH, op, ps)
     toy = toy_task(["Relu", "Exp", "Tanh"] * 3, "Relu(x) => Abs(x)\nRelu(x) => Neg(x)", dict.fromkeys(TRUTH, 0))
