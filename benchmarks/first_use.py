@@ -1,12 +1,15 @@
 """Results of a first use of RLFlow: `optimise --seconds 30` with an empty timing database, by predictions and timings.
 
-    python -m benchmarks.first_use [--prior FILE] [--model NAME]
+    python -m benchmarks.first_use [--prior FILE] [--model NAME] [--seeds N]
 
 The first table compares cost.name=predicted (the default) with cost.name=profiled, which times every kernel that a
 search asks for. The shipped prior was trained on kernels of the same models, so a fair comparison names a prior that
 was trained without them: `python -m benchmarks.kernel_prior --database FILE --without-zoo PRIOR` writes one.
 
-The second table has the seconds of `make demo`, of `make test` and of the installations before them, which depend on
+The second table compares the results of four models with those of `--seconds 600`, which also begin with an empty
+database, but have the time to time every kernel. The share is ln(latency) / ln(latency of 600 seconds).
+
+The third table has the seconds of `make demo`, of `make test` and of the installations before them, which depend on
 the network. All of them run in a fresh clone of the last commit, with a fresh virtual environment, an empty home folder
 and no cache.
 """
@@ -16,15 +19,18 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 from benchmarks.optimise import optimise
 from benchmarks.record import Record, Table, parser, run
 from benchmarks.shared import MODELS, NOTHING, ROOT, number, ratio
 from rlflow.common.errors import RLFlowError
+from rlflow.reports.run_comparison import mean_interval
 
 SECONDS = 30  # value of `--seconds`; the page of `benchmarks.optimise` has the results for the default
 COSTS = ("predicted", "profiled")
+LONG, LONG_SECONDS = ("resnet18", "bert_base", "light_densenet121", "light_vgg19"), 600  # of the second table
 COLUMNS = ("latency", "rewrites", "fewest", "s of timing", "s in all")  # of each cost
 SHIPPED = "The prior is the shipped one, which was trained on kernels of these models, too."
 LEFT_OUT = "The prior was trained without any kernel of these models."
@@ -36,15 +42,17 @@ STEPS = {  # name of the step in the table → make target that is timed in the 
 }
 
 
-def first_run(model: str, cost: str, prior: str | None) -> dict:
-    """Return the result of `benchmarks.optimise.optimise` on a model with `--seconds SECONDS` and seed 0.
+def first_run(model: str, cost: str, seed: int, prior: str | None, seconds: int = SECONDS) -> dict:
+    """Return the result of `benchmarks.optimise.optimise` on a model with an empty timing database.
 
     Args:
         model: name of a model of the zoo.
         cost: value of cost.name.
+        seed: seed of the run.
         prior: file of the prior of kernels; None for the shipped one.
+        seconds: value of `--seconds`.
     """
-    return optimise(model, 0, "--seconds", str(SECONDS), f"cost.name={cost}", prior=prior)
+    return optimise(model, seed, "--seconds", str(seconds), f"cost.name={cost}", prior=prior)
 
 
 def fresh_clone() -> dict:
@@ -68,36 +76,68 @@ def fresh_clone() -> dict:
     return taken
 
 
-def latency(measured: dict | None) -> str:
-    return ratio(measured) if measured else "1"
+def log_latency(run: dict) -> float:
+    """Return the logarithm of the measured latency, as a share of the original's; 0 if the original was kept."""
+    return math.log(run["measured"]["ratio"]) if run["measured"] else 0.0
 
 
-def tables(figures: dict[str, dict], clone: dict | None) -> dict[str, Table]:
+def latency(runs: list[dict]) -> str:
+    """Return the cell of a measured latency: that of one run, or the geometric mean of several runs, with its interval.
+
+    Args:
+        runs: results of `first_run` with different seeds.
+    """
+    if len(runs) == 1:
+        return ratio(runs[0]["measured"]) if runs[0]["measured"] else "1"
+    logs = mean_interval([log_latency(run) for run in runs])
+    return ratio({"ratio": math.exp(logs["mean"]), "interval": [math.exp(logs["low"]), math.exp(logs["high"])]})
+
+
+def mean(values: Iterable[float]) -> float:
+    return mean_interval(list(values))["mean"]
+
+
+def cells(runs: list[dict]) -> list[str]:
+    """Return the cells of COLUMNS: the latency, the fewest rewrites, and means of the other values.
+
+    Args:
+        runs: results of `first_run` with different seeds.
+    """
+    return [
+        latency(runs), number(mean(run["rewrites"] for run in runs), 0),
+        number(min((fewest for run in runs for fewest in run["unfinished"]), default=None), 0),
+        number(mean(run["spent"].get("kernels", 0.0) for run in runs), 1),
+        number(mean(run["seconds"] for run in runs), 0),
+    ]  # fmt: skip
+
+
+def tables(figures: dict[str, list[dict]], long: dict[str, dict], clone: dict | None) -> dict[str, Table]:
     """Return the tables of the page.
 
     Args:
-        figures: "MODEL-COST" → result of `first_run`.
+        figures: "MODEL-COST" → results of `first_run` with different seeds.
+        long: model → result of `first_run` with LONG_SECONDS.
         clone: result of `fresh_clone`; None if this part failed.
     """
     heads = ["model", *(f"{cost}: {what}" for what in COLUMNS for cost in COSTS)]
-    rows, logs = [], {cost: [] for cost in COSTS}
+    rows, logs, shares = [], {cost: [] for cost in COSTS}, []
     for model in dict.fromkeys(key.rpartition("-")[0] for key in figures):
-        runs = [figures.get(f"{model}-{cost}") for cost in COSTS]
-        if None in runs:
+        runs = {cost: figures.get(f"{model}-{cost}") for cost in COSTS}
+        if not all(runs.values()):
             continue
-        cells = [
-            (latency(one["measured"]), number(one["rewrites"], 0),
-             number(min(one["unfinished"], default=None), 0), number(one["spent"].get("kernels", 0.0), 1),
-             number(one["seconds"], 0)) for one in runs
-        ]  # fmt: skip
-        rows.append([model, *(cell for column in zip(*cells, strict=True) for cell in column)])
-        for cost, one in zip(COSTS, runs, strict=True):
-            logs[cost].append(math.log(one["measured"]["ratio"]) if one["measured"] else 0.0)
+        rows.append([model, *(cell for column in zip(*map(cells, runs.values()), strict=True) for cell in column)])
+        for cost in COSTS:
+            logs[cost].append(mean(map(log_latency, runs[cost])))
+        if model in long:
+            short, best = logs["predicted"][-1], log_latency(long[model])
+            share = f"{short / best:.0%}" if best else NOTHING
+            shares.append([model, latency(runs["predicted"]), latency([long[model]]), share])
     if rows:
-        means = [f"{math.exp(sum(values) / len(values)):.3f}" for values in logs.values()]
+        means = [f"{math.exp(mean(values)):.3f}" for values in logs.values()]
         rows.append(["geometric mean", *means, *[NOTHING] * (len(heads) - 1 - len(means))])
     steps = Table(["step", "seconds"], [[step, number(taken, 0)] for step, taken in (clone or {}).items()])
-    return {"found": Table(heads, rows), "clone": steps}
+    share_heads = ["model", f"latency after {SECONDS} s", f"latency after {LONG_SECONDS} s", "share of the log gain"]
+    return {"found": Table(heads, rows), "long": Table(share_heads, shares), "clone": steps}
 
 
 def main() -> int:
@@ -106,15 +146,26 @@ def main() -> int:
     arguments.add_argument("--prior", metavar="FILE", help="file of the prior of kernels (default: the shipped one)")
     parsed = arguments.parse_args()
     record = Record("first_use", parsed)
-    calls = {f"{one}-{cost}": (first_run, one, cost, parsed.prior) for one in parsed.model or MODELS for cost in COSTS}
-    figures = record.all_parts(calls)
+    models, seeds = parsed.model or MODELS, range(parsed.seeds)
+    calls = {
+        f"{one}-{cost}-{seed}": (first_run, one, cost, seed, parsed.prior)
+        for seed in seeds for one in models for cost in COSTS
+    }  # fmt: skip
+    calls |= {f"{one}-long": (first_run, one, COSTS[0], 0, parsed.prior, LONG_SECONDS) for one in models if one in LONG}
+    parts = record.all_parts(calls)
+    long = {one: parts.pop(f"{one}-long") for one in LONG if f"{one}-long" in parts}
+    figures = {}
+    for key, result in parts.items():
+        figures.setdefault(key.rpartition("-")[0], []).append(result)
     clone = record.part("clone", fresh_clone)
     note = (
         f"`optimise --seconds {SECONDS}` with an empty timing database and one thread. Latency is measured, as a share "
         "of the original's; 1: the original was kept. Rewrites are those that the searches carried out; the fewest "
         "are those of one search of the last round that the time limit ended (–: all of them ended by themselves). "
+        "With several seeds, a latency is the geometric mean of the runs and its 95 % interval, the other values are "
+        "means. "
     )
-    record.publish(tables(figures, clone), note + (LEFT_OUT if parsed.prior else SHIPPED))
+    record.publish(tables(figures, long, clone), note + (LEFT_OUT if parsed.prior else SHIPPED))
     return record.status
 
 

@@ -5,6 +5,9 @@ gain of every match before the first step, so the first run on a model times man
 fewer timings. `descent` tries matches by decreasing gain in the analytic cost and applies the first one that gains.
 `grasp` draws descents by the analytic cost and times only the path to the best result.
 
+If kernels are predicted, `descent` and `greedy` time the kernels on which a step depends before they take it. Their
+timings then correct the predictions for the searches after them.
+
 If the cost times operators, no timing begins after the deadline. `BestSoFar` writes best-so-far.json for every better
 candidate, so the same command continues after it was stopped or killed. A finished search is repeated only with other
 options, or with more seconds if its time limit ended it. An interrupted search is repeated from the original.
@@ -190,9 +193,9 @@ def search_all(
 ) -> dict:
     """Run the searches of `methods` one after another, on the real graph and with a common time limit.
 
-    The remaining time is divided equally among the remaining searches. Only `descent` may use all of it, unless kernels
-    are predicted: if `descent` does not finish, no later search would reach its first step, because the later searches
-    need the gains of all matches first.
+    The remaining time is divided equally among the remaining searches, but `descent` may use all of it: if it does not
+    finish, no later search would reach its first step, because the later searches need the gains of all matches first.
+    If kernels are predicted, `descent` and `greedy` may each use the share PREDICTED_DESCENT of the remaining time.
 
     Args:
       best: the store that receives the best candidates while the searches run. It also tells which searches ended

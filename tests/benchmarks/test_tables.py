@@ -39,11 +39,18 @@ def test_the_tables_show_no_measurement_for_a_kept_original():
         made["a"] | spent | {"rewrites": 99, "unfinished": [60, 8]},
         made["b"] | spent | {"rewrites": 7, "unfinished": []},
     )
-    tables = first_use.tables({"a-predicted": one, "a-profiled": other, "b-predicted": one}, {"`make demo`": 90.0})
+    figures = {"a-predicted": [one], "a-profiled": [other], "b-predicted": [one]}
+    tables = first_use.tables(figures, {"a": one}, {"`make demo`": 90.0})
     rows = rows_of(tables, "found")  # a model that has only one of the two runs gets no row
     assert rows[0] == ["a", "0.900 (0.850 to 0.950)", "1", "99", "7", "8", NOTHING, "2.0", "2.0", "120", "120"]
     assert rows[1:] == [["geometric mean", "0.900", "1.000", *[NOTHING] * 8]]
     assert rows_of(tables, "clone") == [["`make demo`", "90"]]
+    assert rows_of(tables, "long") == [["a", "0.900 (0.850 to 0.950)", "0.900 (0.850 to 0.950)", "100%"]]
+    faster = one | {"measured": MEASURED | {"ratio": 0.9**3}, "unfinished": [5]}
+    tables = first_use.tables({"a-predicted": [one, faster], "a-profiled": [other, other]}, {"a": faster}, None)
+    (row,) = rows_of(tables, "found")[:-1]
+    assert row[1].startswith("0.810 (") and row[2] == "1.000 (1.000 to 1.000)" and row[5] == "5"
+    assert rows_of(tables, "long")[0][-1] == "67%"
 
 
 def test_the_gap_is_the_share_of_the_result_above_the_bound():
