@@ -146,6 +146,7 @@ def main() -> int:
     arguments.add_argument("--prior", metavar="FILE", help="file of the prior of kernels (default: the shipped one)")
     parsed = arguments.parse_args()
     record = Record("first_use", parsed)
+    clone = record.part("clone", fresh_clone)
     models, seeds = parsed.model or MODELS, range(parsed.seeds)
     calls = {
         f"{one}-{cost}-{seed}": (first_run, one, cost, seed, parsed.prior)
@@ -157,7 +158,6 @@ def main() -> int:
     figures = {}
     for key, result in parts.items():
         figures.setdefault(key.rpartition("-")[0], []).append(result)
-    clone = record.part("clone", fresh_clone)
     note = (
         f"`optimise --seconds {SECONDS}` with an empty timing database and one thread. Latency is measured, as a share "
         "of the original's; 1: the original was kept. Rewrites are those that the searches carried out; the fewest "
