@@ -75,12 +75,15 @@ def for_inference(node: onnx.NodeProto) -> onnx.NodeProto:
     """Return a node with the same inputs and result types, for which ONNX infers these types.
 
     ONNX infers none for GroupNormalization. InstanceNormalization stands for it. Of pools with `ceil_mode`, ONNX counts
-    windows that begin behind the image, which no pool has; see `_with_floor`.
+    windows that begin behind the image, which no pool has; see `_with_floor`. Of an STFT that does not state
+    `onesided`, ONNX takes the default for 0 instead of 1.
     """
     if node.domain:
         return node
     if node.op_type == "GroupNormalization":
         return onnx.helper.make_node("InstanceNormalization", node.input, node.output)
+    if node.op_type == "STFT" and not node.attribute:  # `onesided` is its only attribute
+        return onnx.helper.make_node("STFT", node.input, node.output, onesided=1)
     return _with_floor(node) if node.op_type in ("AveragePool", "LpPool", "MaxPool") else node
 
 

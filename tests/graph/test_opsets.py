@@ -67,3 +67,13 @@ def test_a_pool_that_rounds_up_has_no_window_behind_the_image(op):
         assert sizes == [list(shape[2:]) for shape in shapes], window
         runs += len(values)
     assert runs > 200
+
+
+def test_a_short_time_transform_is_onesided_unless_the_model_says_otherwise():
+    text = '<ir_version: 8, opset_import: ["": 17]> g (float[1, 9] x) => (float[a, b, c, d] y) '
+    weights = "<int64 p = {2}, float[4] w = {1, 1, 1, 1}, int64 n = {4}> "
+    for stated, bins in (("", 3), ("<onesided = 1> ", 3), ("<onesided = 0> ", 4)):
+        model = onnx.parser.parse_model(f"{text}{weights}{{ y = STFT {stated}(x, p, w, n) }}")
+        (value,) = InferenceSession(model.SerializeToString()).run(None, {"x": np.ones((1, 9), np.float32)})
+        graph = load_graph(model)
+        assert graph.types[graph.outputs[0]].shape == value.shape == (1, 3, bins, 2)
