@@ -28,7 +28,8 @@ from rlflow.costs.timing import Timed, Timing, Z, empty_model
 
 SHIPPED = Path(__file__).parent / "kernels.prior.npz"  # the prior of the package; docs/MODEL_CARD.md describes it
 MOST_TIMED = 600  # largest number of timings, the newest ones, that correct predictions; the time grows with its cube
-SESSIONS_SECONDS, RUNS = 0.04, 10  # expected seconds to time a kernel: its sessions, and this number of its runs
+# Expected seconds to time a kernel: its sessions, the making of each byte of weights and inputs, and a number of runs.
+SESSIONS_SECONDS, BYTE_SECONDS, RUNS = 0.04, 12e-9, 10
 
 
 def prior_path(database: Path | str | None = None) -> Path:
@@ -108,7 +109,8 @@ class PredictedCost(ProfiledCost):
 
     def seconds_to_time(self, timing: str) -> float:
         """Return the expected seconds of timing a predicted kernel."""
-        return SESSIONS_SECONDS + self.budget_ms / 1e3 + RUNS * self._predicted(timing).ps / 1e12
+        made = BYTE_SECONDS * self._what(timing).moved
+        return SESSIONS_SECONDS + self.budget_ms / 1e3 + made + RUNS * self._predicted(timing).ps / 1e12
 
     def keep_predictions(self) -> None:
         """Drop the requests of `time_again` that no use has carried out yet."""

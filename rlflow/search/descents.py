@@ -28,6 +28,7 @@ from rlflow.env.batched import BatchedState, start_of
 from rlflow.env.state import RewriteState
 from rlflow.search.base import Limits, Position, Search, SearchResult, WithoutResult, matches_of, run_search
 
+MOST_TIME = 1 / 2  # share of the search's remaining seconds that the timings of one step may take
 LEAST_GAIN = 0.0005  # share of the objective below which a gain and its uncertainty are not worth a timing
 
 
@@ -88,8 +89,8 @@ def descent(position: Position) -> Position:
 def _timed(position: Position, match: Match, after: Position) -> tuple[Position, Position]:
     """Time the predicted kernels on which a promising step depends, if the search times kernels (`Search.times`).
 
-    No kernel is timed if the step loses, if its gain is larger than the uncertainty of the gain, or if this uncertainty
-    is below LEAST_GAIN.
+    No kernel is timed if the step loses, if its gain is larger than the uncertainty of the gain, if this uncertainty is
+    below LEAST_GAIN, or if the timings are expected to take more than MOST_TIME.
 
     Args:
       position: the position before the step.
@@ -105,8 +106,10 @@ def _timed(position: Position, match: Match, after: Position) -> tuple[Position,
     spread, cost = _uncertainty(position.state, after.state), after.state.task.cost
     if not max(gain, LEAST_GAIN * position.objective) <= spread.ps:
         return position, after
-    predicted = [name for name in spread if predicting(cost).is_predicted(name)]
-    if not predicted:
+    model = predicting(cost)
+    predicted = [name for name in spread if model.is_predicted(name)]
+    seconds = sum(map(model.seconds_to_time, predicted))
+    if not predicted or seconds > MOST_TIME * (search.limits.seconds - search.seconds):
         return position, after
     for name in predicted:
         cost.time_again(name)

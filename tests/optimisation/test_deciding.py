@@ -3,8 +3,10 @@
 import math
 
 import numpy as np
+import onnx
 import pytest
 from omegaconf import OmegaConf
+from onnx import numpy_helper
 from scipy import integrate, stats
 
 from rlflow.costs import graph_cost, graph_spread, profiled, timing_until
@@ -14,6 +16,7 @@ from rlflow.costs.profiled import ProfiledCost
 from rlflow.env import MOVES
 from rlflow.env.batched import start_of
 from rlflow.env.state import Task
+from rlflow.graph.onnx_reader import load_graph
 from rlflow.optimisation import deciding
 from rlflow.optimisation.anytime import DESCENTS, BestSoFar
 from rlflow.optimisation.candidates import Candidate
@@ -26,7 +29,7 @@ from rlflow.optimisation.deciding import (
     values,
 )
 from rlflow.runs.config import load_config
-from rlflow.search.base import run_search
+from rlflow.search.base import Limits, run_search
 from tests.costs.priors import predicted, roofline_prior, timing_of
 from tests.toys.chains import toy_task
 
@@ -148,6 +151,26 @@ def test_a_descent_takes_no_unsure_step_that_it_may_not_time(unsure, timed, name
     with timing_until(unsure.cost, 0.0):
         result = run_search(name, unsure.initial, max_steps=100, times=True)
     assert (timed, result.stop, result.actions) == ([], "seconds", [])
+
+
+def test_a_descent_times_no_step_that_would_take_most_of_its_time(unsure, timed):
+    needed = sum(predicting(unsure.cost).seconds_to_time(name) for name in graph_spread(unsure.cost, unsure.graph))
+    for seconds, times in ((1.0 * needed, False), (9.0 * needed, True)):
+        run_search("descent", unsure.initial, Limits(seconds), clock=lambda: 0.0, max_steps=100, times=True)
+        assert bool(timed) is times
+
+
+def test_the_expected_seconds_of_a_timing_grow_with_the_bytes_of_its_weights(tmp_path):
+    def seconds(size: int) -> float:
+        text = '<ir_version: 8, opset_import: ["": 17]> g (float[1, N] x) => (float[1, N] y) <float[N, N] w = {0}> '
+        model = onnx.parser.parse_model((text + "{ y = MatMul (x, w) }").replace("N", str(size)).replace("{0}", "{}"))
+        weight = numpy_helper.from_array(np.zeros((size, size), np.float32), "w")
+        model.graph.initializer[0].CopyFrom(weight)
+        graph, cost = load_graph(model), predicted(tmp_path)
+        (name,) = [name for name in graph_spread(cost, graph) if cost.is_predicted(name)]
+        return cost.seconds_to_time(name)
+
+    assert 0.19 < seconds(2048) - seconds(64) < 0.5  # 16 MB of weights; the runs take some of it, too
 
 
 def test_a_search_misled_by_predictions_ends_at_the_best_graph_by_timings(task, timed, tmp_path, monkeypatch):
