@@ -242,8 +242,10 @@ class BatchedState(LocalState):
 
     def with_current_cost(self) -> "BatchedState":
         """Return a state with the same graph and moves, whose cost is computed with the current timings."""
-        result = BatchedState(self.single.with_current_cost(), None, self.made, self.touched)
-        result.single_before, result.__dict__["_groups"] = self.single_before, self._groups
+        result = BatchedState(self.single.with_current_cost(), self._before, self.made, self.touched)
+        result.single_before = self.single_before
+        if "_groups" in self.__dict__:
+            result.__dict__["_groups"] = self._groups
         return result
 
     def choices(self, match: Move) -> tuple[Match, ...]:

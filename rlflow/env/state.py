@@ -232,7 +232,8 @@ class RewriteState(LocalState):
         """Return a state with the same graph and matches, whose cost is computed with the current timings."""
         cost = replace(GraphCost.of(self.task.cost, self.graph), recounted=self.graph_cost.recounted)
         result = replace(self, graph_cost=cost, _entries_before=(NO_ENTRIES, frozenset()))
-        result.__dict__["table"] = self.table
+        if "table" in self.__dict__:
+            result.__dict__["table"] = self.table
         return result
 
     @property

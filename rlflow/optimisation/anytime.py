@@ -260,7 +260,7 @@ def _search(
         watch.search = search
         return SEARCHES.get(name)(search, **options)
 
-    times = name in DESCENTS and "timed_kernels" in asked
+    times = name in DESCENTS and predicting(best.task.cost) is not None
     with timing_until(best.task.cost, time.monotonic() + limits.seconds):
         result = run_search(watched, start_of(best.task, asked["moves"]), limits, seed, watch, times=times)
     state = result.state

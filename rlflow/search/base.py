@@ -177,23 +177,20 @@ class Search:
         """
         if state.objective >= self.best.objective:
             return False
-        self._keep(state, path)
+        self.keep(state, path)
         self.trace.append((self.seconds, self.interactions, state.objective))
         if self._progress is not None:
             gained = 100 * (1 - state.objective / self.start.objective)
             self._progress.set_postfix_str(f"best {gained:.2f} % lower", refresh=False)
         return True
 
-    def recounted(self, state: LocalState, path: "Path | None") -> None:
-        """Make a state the best one, whatever its objective, because the costs have changed since `best` was stored.
+    def keep(self, state: LocalState, path: "Path | None") -> None:
+        """Make a state the best one, whatever its objective, for instance because costs have changed.
 
         Args:
           state: the best state, with its current cost.
           path: the matches that lead from the start to the state.
         """
-        self._keep(state, path)
-
-    def _keep(self, state: LocalState, path: "Path | None") -> None:
         new, made = 0, path
         while made is not None and made is not self.best_path:
             match, made = made
@@ -435,8 +432,10 @@ class Position:
 
     def recounted(self) -> "Position":
         """Return the same position, with the cost of its state computed with the current timings."""
-        result = Position(self.search, self.state.with_current_cost(), self.path)
-        result._gains, result._costs_changed = self._gains, True
+        result = Position(self.search, self.state.with_current_cost(), self.path, self._before)
+        if "_gains" in self.__dict__:
+            result._gains = self._gains
+        result._costs_changed = True
         return result
 
     def of_single(self) -> "Position":

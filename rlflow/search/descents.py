@@ -115,7 +115,7 @@ def _timed(position: Position, match: Match, after: Position) -> tuple[Position,
         cost.time_again(name)
     after, position = after.recounted(), position.recounted()  # times the kernels
     position.found(match, after)
-    search.recounted(position.state, position.path)
+    search.keep(position.state, position.path)
     search.saw(after.state, after.path)
     return position, after
 
