@@ -82,7 +82,7 @@ def log_latency(run: dict) -> float:
 
 
 def latency(runs: list[dict]) -> str:
-    """Return the cell of a measured latency: that of one run, or the geometric mean of several runs, with its interval.
+    """Return the cell of the latency of one run, or of the geometric mean of several runs, with its interval.
 
     Args:
         runs: results of `first_run` with different seeds.

@@ -92,7 +92,8 @@ class BestSoFar:
         Args:
           candidate: the new candidate, with the name of the search.
           stop: the reason why the search ended; None while the search runs.
-          asked: the options of the search, and `seconds`, its time limit.
+          asked: the options of the search, `seconds`, the time limit of all searches together, and `own_seconds`, the
+            time limit of this search.
         """
         before = self._candidates.get(candidate.name)
         if before is None or candidate.state.objective <= before.state.objective:
@@ -108,17 +109,20 @@ class BestSoFar:
     def ended(self, name: str, asked: Mapping) -> bool:
         """Return True if a repetition of a search with these options would find nothing new.
 
-        This holds if the search ended by itself with the same options, or at a time limit that was not much shorter.
+        This holds if the search ended by itself with the same options, or at time limits that were not shorter. The own
+        time limit may have been a little shorter (LONGER), because it depends on the time that other searches took.
 
         Args:
           name: the name of the search.
-          asked: the options of the search, and `seconds`, its time limit.
+          asked: see `offer`.
         """
         record = self.records.get(name, {})
         stop, before = record.get("stop"), record.get("asked", {})
-        if stop in (None, "interrupted") or {**asked, "seconds": 0} != {**before, "seconds": 0}:
+        limits = {"seconds": 0, "own_seconds": 0}
+        if stop in (None, "interrupted") or {**asked, **limits} != {**before, **limits}:
             return False
-        return stop != "seconds" or asked["seconds"] <= LONGER * before["seconds"]
+        is_longer = asked["own_seconds"] > LONGER * before["own_seconds"]
+        return stop != "seconds" or (before["seconds"] >= asked["seconds"] and not is_longer)
 
     def candidates(self) -> list[Candidate]:
         """Return the best candidate of each search, lowest objective first."""
@@ -221,7 +225,8 @@ def search_all(
             left, share, predicts = end - time.monotonic(), 1 / (len(names) - k), predicting(best.task.cost)
             if name in DESCENTS:
                 share = PREDICTED_DESCENT if predicts else 1.0 if name == "descent" else share
-            asked = {"seconds": share * left, **limits, "moves": options["moves"], **options[name]}
+            asked = {"seconds": seconds, "own_seconds": share * left, "moves": options["moves"], **limits}
+            asked |= options[name]
             if predicts:
                 asked["timed_kernels"] = predicts.timed_kernels  # timings change predictions
             if not best.ended(name, asked):

@@ -140,7 +140,8 @@ def search_in_rounds(
     while not is_last:
         left = max(end - time.monotonic(), 0.0)
         is_last = len(rounds) == ROUNDS - 1 or (bool(rounds) and not rounds[-1]["timed"])
-        result = search_all(best, options, left if is_last else SEARCHES * left, seed, deadline)
+        share = 1.0 if is_last else SEARCHES
+        result = search_all(best, options, seconds, seed, deadline, seconds - share * left)
         timed = 0 if is_last else time_what_decides(best, (end - time.monotonic()) / 2)
         rewrites = sum(record["interactions"] for record in result["methods"].values())
         rounds.append({"rewrites": rewrites, "timed": timed})

@@ -23,6 +23,7 @@ from tests.suite import at_night, eager, few_dreams
 
 FROM_RUN_TO_RUN = {
     "seconds",
+    "own_seconds",
     "spent",
     "acting_seconds",
     "new_interactions",
