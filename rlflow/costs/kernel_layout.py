@@ -11,11 +11,13 @@ A quantisation border is a DequantizeLinear or a QuantizeLinear. An operator bet
 borders belong to its group and are timed with the operator, so ONNX Runtime itself decides whether to fuse them.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+import os
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import numpy as np
 import onnx
 import onnx.parser
 import onnxruntime
@@ -24,7 +26,8 @@ from onnx import TensorProto, helper
 from rlflow.common.errors import first_line
 from rlflow.graph import contrib, custom_ops
 from rlflow.graph.ir import ABSENT, Graph, Node, TensorType
-from rlflow.graph.onnx_runtime import PROVIDERS
+from rlflow.graph.onnx_runtime import PROVIDERS, add_weights
+from rlflow.graph.onnx_writer import SMALLEST_OUTSIDE
 from rlflow.graph.shapes import shape_value
 
 
@@ -32,23 +35,35 @@ class NoTimingOfItsOwn(Exception):
     """Raised for operators that cannot be timed by themselves; the message is the reason."""
 
 
-def optimised(model: onnx.ModelProto) -> onnx.ModelProto:
+def optimised(model: onnx.ModelProto, apart: Mapping[str, np.ndarray] | None = None) -> onnx.ModelProto:
     """Return the model after all optimisations that ONNX Runtime applies when it loads the model.
+
+    Args:
+      model: the model.
+      apart: weights that the model does not contain, by name (see `to_model`). If there are any, the result does not
+        contain the content of weights of SMALLEST_OUTSIDE bytes or more either.
 
     Raises:
       NoTimingOfItsOwn: ONNX Runtime refuses the model.
     """
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
+    options.add_session_config_entry("session.disable_prepacking", "1")  # The session will not run.
     custom_ops.register(options)
+    add_weights(options, apart or {})
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
     with TemporaryDirectory() as folder:
         options.optimized_model_filepath = str(Path(folder) / "model.onnx")
+        if apart:
+            Path(folder, "weights").symlink_to(os.devnull)
+            outside = "session.optimized_model_external_initializers"
+            options.add_session_config_entry(f"{outside}_file_name", "weights")
+            options.add_session_config_entry(f"{outside}_min_size_in_bytes", str(SMALLEST_OUTSIDE))
         try:
             onnxruntime.InferenceSession(model.SerializeToString(), options, providers=PROVIDERS)
         except Exception as error:  # The exception classes of ONNX Runtime are undocumented.
             raise NoTimingOfItsOwn(first_line(error)) from error
-        return onnx.load(options.optimized_model_filepath)
+        return onnx.load(options.optimized_model_filepath, load_external_data=not apart)
 
 
 ENTERS, LEAVES = "DequantizeLinear", "QuantizeLinear"  # borders from integers to floats and back

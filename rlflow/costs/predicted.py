@@ -29,7 +29,7 @@ from rlflow.costs.timing import Timed, Timing, Z, empty_model
 SHIPPED = Path(__file__).parent / "kernels.prior.npz"  # the prior of the package; docs/MODEL_CARD.md describes it
 MOST_TIMED = 600  # largest number of timings, the newest ones, that correct predictions; the time grows with its cube
 # Expected seconds to time a kernel: its sessions, the making of each byte of weights and inputs, and a number of runs.
-SESSIONS_SECONDS, BYTE_SECONDS, RUNS = 0.04, 12e-9, 10
+SESSIONS_SECONDS, BYTE_SECONDS, RUNS = 0.04, 5e-9, 10
 
 
 def prior_path(database: Path | str | None = None) -> Path:

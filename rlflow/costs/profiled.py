@@ -22,6 +22,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from rlflow.common.spending import KERNELS, spent_on
 from rlflow.costs import EXACT, FREE, NodeCost, Spread, TimeIsUp, kernel_layout
 from rlflow.costs.analytic import VIEWS, AnalyticCost, RooflineCost
@@ -178,12 +180,14 @@ class ProfiledCost:
         blocks = bool(blocked) or any(map(groups.layout.runs_blocked, group))
 
         def build() -> Timed:
-            model, known = group_model(graph, group), known_inputs(graph, group)
+            known = known_inputs(graph, group)
             if kernel_layout.is_quantised(group):
-                return Timed(kernel_layout.in_channels_last(model), False, known)
-            if not blocks:
-                return Timed(model, given=known)
-            return Timed(in_blocks(model, {f"t{t}": graph.types[t] for t in blocked}), False, known)
+                return Timed(kernel_layout.in_channels_last(group_model(graph, group)), False, known)
+            if blocks:
+                kinds = {f"t{t}": graph.types[t] for t in blocked}
+                return Timed(in_blocks(group_model(graph, group), kinds), False, known)
+            apart: dict[str, np.ndarray] = {}
+            return Timed(group_model(graph, group, apart), True, known, apart)
 
         try:
             runtime_ps, spread = self._runtime(name, build)
@@ -233,8 +237,8 @@ class ProfiledCost:
         if shared is None and self.target is None:
             with self._charged():
                 timed = build()
-                kernel = kernel_digest(kernel_layout.optimised(timed.model) if timed.optimise else timed.model)
-            self.database.keep_kernel(name, self.threads, kernel)
+                ran = kernel_layout.optimised(timed.model, timed.apart) if timed.optimise else timed.model
+            self.database.keep_kernel(name, self.threads, kernel_digest(ran))
             shared, build = self.database.timed_as(name, self.threads), lambda: timed
         self._names[name] = shared or name
         return self._names[name], build
@@ -266,7 +270,7 @@ class ProfiledCost:
 
     def _time(self, timed: Timed) -> Timing:
         with self._charged():
-            return time_model(timed.model, self.threads, self.budget_ms, timed.optimise, timed.given)
+            return time_model(timed.model, self.threads, self.budget_ms, timed.optimise, timed.given, timed.apart)
 
     @contextmanager
     def _charged(self) -> Iterator[None]:

@@ -71,7 +71,7 @@ class Target:
         """
         timed = build()
         try:
-            session(timed.model, self.threads, timed.optimise)
+            session(timed.model, self.threads, timed.optimise, apart=timed.apart)
         except RLFlowError as error:
             raise NoTimingOfItsOwn(str(error)) from error
         self.missing.add(name)

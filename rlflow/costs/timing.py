@@ -37,6 +37,7 @@ from rlflow.graph.onnx_writer import constant_cone, evaluate, to_model
 # Largest number of elements of an integer constant whose content is part of a signature. The content of longer integer
 # constants (weights, indices) does not change the cost.
 CONTENT_LIMIT = 64
+DRAWN = 1 << 20  # number of random numbers of a weight; a larger weight repeats them
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16)
 
 
@@ -256,19 +257,24 @@ class Timed(NamedTuple):
       model: the model.
       optimise: True if ONNX Runtime has to optimise the model; False if the model is optimised already.
       given: name → array, for the inputs that must not be random.
+      apart: name → array, for the weights that the model does not contain.
     """
 
     model: onnx.ModelProto
     optimise: bool = True
     given: Mapping[str, np.ndarray] = {}
+    apart: Mapping[str, np.ndarray] = {}
 
 
-def group_model(graph: Graph, group: tuple[Node, ...]) -> onnx.ModelProto:
+def group_model(
+    graph: Graph, group: tuple[Node, ...], apart: dict[str, np.ndarray] | None = None
+) -> onnx.ModelProto:
     """Return a model of the nodes of a group alone. Constants stay constants, but weights get random content.
 
     Args:
       graph: the graph of the nodes; all other tensors that the nodes read become inputs of the model.
       group: nodes in topological order.
+      apart: receives the large weights (see `to_model`).
 
     Raises:
       NoTimingOfItsOwn: a node has a subgraph, or an input has an unknown shape.
@@ -296,7 +302,7 @@ def group_model(graph: Graph, group: tuple[Node, ...]) -> onnx.ModelProto:
         graph.interface.opsets,
     )
     group = tuple([replace(node, body=0) if node.body else node for node in group])
-    return to_model(Graph.build(interface, group, types, constants, inputs, outputs))
+    return to_model(Graph.build(interface, group, types, constants, inputs, outputs), apart)
 
 
 def known_inputs(graph: Graph, group: tuple[Node, ...]) -> dict[str, np.ndarray]:
@@ -338,8 +344,19 @@ def _stand_in(graph: Graph, tensor: int) -> Constant:
         return Constant.of(evaluate(graph, [n for n in graph.order if n in cone], [tensor])[0])
     if has_content(kind) or kind.dtype != TensorProto.FLOAT or is_scale(graph, tensor):
         return graph.constants[tensor]
-    # The values are above zero, because a variance must be positive and denormal numbers are slow.
-    return Constant("", kind, lambda: np.random.default_rng(0).random(kind.shape, np.float32) + np.float32(0.5))
+    return Constant("", kind, lambda: _random_numbers(kind.shape))
+
+
+def _random_numbers(shape: Sequence[int]) -> np.ndarray:
+    """Return float32 numbers above zero, because a variance must be positive and denormal numbers are slow.
+
+    The numbers repeat after DRAWN numbers, because drawing is slower than copying.
+    """
+    size = math.prod(shape)
+    drawn = np.random.default_rng(0).random(min(size, DRAWN), np.float32) + np.float32(0.5)
+    if size > DRAWN:
+        drawn = np.broadcast_to(drawn, (-(-size // DRAWN), DRAWN)).reshape(-1)[:size]
+    return drawn.reshape(shape)
 
 
 def empty_model() -> onnx.ModelProto:
@@ -466,7 +483,7 @@ def _channels_last(node: onnx.NodeProto) -> bool:
 
 def time_model(
     model: onnx.ModelProto, threads: int, budget_ms: float, optimise: bool = True,
-    given: Mapping[str, np.ndarray] | None = None,
+    given: Mapping[str, np.ndarray] | None = None, apart: Mapping[str, np.ndarray] | None = None,
 ) -> Timing:  # fmt: skip
     """Time runs of a model on random inputs, in several sessions that run in turns.
 
@@ -482,20 +499,21 @@ def time_model(
       budget_ms: time for all runs; up to PATIENCE times as much if the system interrupts the runs.
       optimise: True if ONNX Runtime has to optimise the model.
       given: name → array, for the inputs that must not be random.
+      apart: name → array, for the weights that the model does not contain.
 
     Raises:
       NoTimingOfItsOwn: ONNX Runtime refuses the model.
     """
-    within_memory = MEMORY // max(model.ByteSize(), 1)
+    within_memory = MEMORY // max(model.ByteSize() + sum(array.nbytes for array in (apart or {}).values()), 1)
     model = roused(model, threads) if threads > 1 else model
     try:
         inputs = random_inputs(model, seed=0) | dict(given or {})
-        runs = [_bound(session(model, threads, optimise), inputs)]
+        runs = [_bound(session(model, threads, optimise, apart=apart), inputs)]
         start = time.perf_counter()
         runs[0]()
         per_budget = budget_ms / (1e3 * (time.perf_counter() - start))  # number of runs that the budget allows
         sessions = min(SESSIONS, within_memory, int(per_budget))
-        runs += [_bound(session(model, threads, optimise), inputs) for _ in range(sessions - 1)]
+        runs += [_bound(session(model, threads, optimise, apart=apart), inputs) for _ in range(sessions - 1)]
         for run in runs[1:]:
             run()
         for _ in range(WARM_UPS - 1 if per_budget >= 1 else 0):

@@ -123,7 +123,7 @@ class Setup(NamedTuple):
 
 def session(
     model: onnx.ModelProto | Path | str, threads: int, optimise: bool = True, folder: Path | str | None = None,
-    setup: Setup = Setup(),
+    setup: Setup = Setup(), apart: Mapping[str, np.ndarray] | None = None,
 ) -> onnxruntime.InferenceSession:  # fmt: skip
     """Create an ONNX Runtime session on the CPU.
 
@@ -133,6 +133,8 @@ def session(
       optimise: True to enable all graph optimisations of ONNX Runtime, its default.
       folder: folder with the external weights of a ModelProto.
       setup: settings of execution order and memory; `setup.as_written` disables optimisation even if `optimise`.
+      apart: weights of a ModelProto that it does not contain, by name (see `to_model`); keep them while the session
+        is used.
 
     Raises:
       RLFlowError: ONNX Runtime rejects the model.
@@ -146,6 +148,7 @@ def session(
     # An idle session must not keep its threads spinning while another session is timed.
     options.add_session_config_entry("session.force_spinning_stop", "1")
     custom_ops.register(options)
+    add_weights(options, apart or {})
     if folder is not None:
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
     try:
@@ -157,6 +160,13 @@ def session(
         rejected = "the model" if isinstance(model, onnx.ModelProto) else model
         reason = custom_ops.unknown_operator(error) or first_line(error)
         raise RLFlowError(f"ONNX Runtime rejects {rejected}: {reason}") from error
+
+
+def add_weights(options: onnxruntime.SessionOptions, apart: Mapping[str, np.ndarray]) -> None:
+    """Add the weights that a model does not contain (see `to_model`) to the options of its session."""
+    if apart:
+        values = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in apart.values()]
+        options.add_external_initializers(list(apart), values)
 
 
 def run(

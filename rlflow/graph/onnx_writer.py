@@ -97,19 +97,25 @@ def _name(tensor: int) -> str:
 
 
 EXTERNAL_DATA_THRESHOLD = 1_900_000_000  # bytes; a protobuf file must stay below 2 GiB
+LARGE = 25_000_000  # bytes of a weight that `to_model` can keep apart from the model
 SMALLEST_OUTSIDE = 1024  # bytes; smaller weights stay in the model file
 ALIGNMENT = 64  # bytes; aligned weights can be used directly from a memory-mapped file
 
 
-def to_model(graph: Graph) -> onnx.ModelProto:
+def to_model(graph: Graph, apart: dict[str, np.ndarray] | None = None) -> onnx.ModelProto:
     """Return the ONNX model of a graph, with the constant expressions of rules folded into weights.
 
     Equal graphs with equal names and origins (`Node.origins`) give equal bytes.
 
+    Args:
+      graph: the graph.
+      apart: receives the float32 weights of LARGE bytes or more by name, which saves copies; the model then contains
+        only their shapes, and `session` needs them. None to write all weights into the model.
+
     Raises:
       RLFlowError: folding fails.
     """
-    return _Writer(graph).with_weights()
+    return _Writer(graph).with_weights(apart)
 
 
 def save_graph(graph: Graph, path: Path | str) -> None:
@@ -192,10 +198,18 @@ class _Writer:
     def fits_into_one_file(self) -> bool:
         return sum(self.graph.types[tensor].nbytes for tensor in self.used) <= EXTERNAL_DATA_THRESHOLD
 
-    def with_weights(self) -> onnx.ModelProto:
+    def with_weights(self, apart: dict[str, np.ndarray] | None = None) -> onnx.ModelProto:
         for tensor, body in self.used.items():
-            self.graph_of(body).initializer.append(self.initializer(tensor))
+            if apart is not None and self.is_large(tensor):
+                apart[self.name(tensor)] = array = self.constant(tensor)
+                outside(self.graph_of(body).initializer.add(name=self.name(tensor)), array, "apart", 0)
+            else:
+                self.graph_of(body).initializer.append(self.initializer(tensor))
         return self.model
+
+    def is_large(self, tensor: int) -> bool:
+        kind = self.graph.types[tensor]
+        return kind.dtype == TensorProto.FLOAT and kind.nbytes >= LARGE
 
     def graph_of(self, body: int) -> onnx.GraphProto:
         """Return the written graph of a body; 0 is the main graph."""
@@ -237,11 +251,8 @@ class _Writer:
         data, padding = _raw_bytes(array), -end % ALIGNMENT
         put(bytes(padding))
         put(data)
-        proto.name, proto.data_type = self.name(tensor), helper.np_dtype_to_tensor_dtype(array.dtype)
-        proto.dims.extend(array.shape)
-        proto.data_location = onnx.TensorProto.EXTERNAL
-        for key, value in (("location", location), ("offset", end + padding), ("length", len(data))):
-            proto.external_data.add(key=key, value=str(value))
+        proto.name = self.name(tensor)
+        outside(proto, array, location, end + padding)
         self.with_note(proto)
         return padding + len(data)
 
@@ -452,6 +463,22 @@ class _Writer:
         if proto.name in self.weight_notes:
             proto.MergeFrom(self.weight_notes[proto.name])
         return proto
+
+
+def outside(proto: onnx.TensorProto, array: np.ndarray, location: str, offset: int) -> None:
+    """Fill in the type and shape of a weight, and where its content lies outside the model.
+
+    Args:
+      proto: the weight without content.
+      array: the content.
+      location: name of the file.
+      offset: position in the file in bytes.
+    """
+    proto.data_type = helper.np_dtype_to_tensor_dtype(array.dtype)
+    proto.dims.extend(array.shape)
+    proto.data_location = TensorProto.EXTERNAL
+    for key, value in (("location", location), ("offset", offset), ("length", len(_raw_bytes(array)))):
+        proto.external_data.add(key=key, value=str(value))
 
 
 def _raw_bytes(array: np.ndarray) -> bytes | memoryview:

@@ -121,7 +121,7 @@ def clockwork(monkeypatch) -> list[tuple]:
     """Replace timings by made-up ones; return the list of timed models with their given inputs."""
     timed = []
 
-    def timing(model, threads, budget_ms, optimise=True, given=None):
+    def timing(model, threads, budget_ms, optimise=True, given=None, apart=None):
         timed.append((model, dict(given or {})))
         return Timing(*[1000.0 + 500 * len(model.graph.node)] * 3, 3)
 

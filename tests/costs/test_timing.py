@@ -19,7 +19,9 @@ from rlflow.costs.timing import (
     kernel_digest,
     time_model,
 )
+from rlflow.graph import onnx_writer
 from rlflow.graph.onnx_reader import load_graph
+from rlflow.graph.onnx_runtime import run, session
 
 
 @pytest.fixture
@@ -121,3 +123,40 @@ def test_a_resize_is_timed_with_its_own_scales():
     session = onnxruntime.InferenceSession(timed.SerializeToString())
     (result,) = session.run(None, {timed.graph.input[0].name: np.zeros((1, 4, 6, 6), np.float32)})
     assert result.shape == (1, 4, 12, 18)
+
+
+@pytest.mark.parametrize(
+    "operators",
+    ["m = MatMul (x, w) y = Add (m, b)", "v = Transpose <perm = [1, 0]> (w) y = MatMul (x, v)", "y = Gather (w, i)"],
+)
+def test_large_weights_kept_apart_from_the_model_give_the_same_operators_and_results(operators, monkeypatch):
+    text = f"""<ir_version: 8, opset_import: ["": 17]> g (float[1,40] x, int64[3] i) => (y)
+      <float[40,40] w = {{{", ".join(["1.0"] * 1600)}}}, float[40] b = {{{", ".join(["1.0"] * 40)}}}>
+      {{ {operators} }}"""
+    graph = load_graph(onnx.parser.parse_model(text))
+    group = tuple(graph.nodes[node_id] for node_id in graph.order)
+    whole = group_model(graph, group)
+    monkeypatch.setattr(onnx_writer, "LARGE", 6400)
+    apart = {}
+    parted = group_model(graph, group, apart)
+    (array,) = apart.values()
+    assert array.shape == (40, 40) and len(set(array.flat)) > 1000
+    assert parted.ByteSize() < 640
+    written = optimised(parted, apart)
+    assert written.ByteSize() < 2000
+    assert [node.op_type for node in written.graph.node] == [node.op_type for node in optimised(whole).graph.node]
+    fed = {value.name: np.zeros((1, 40), np.float32) + 2 for value in parted.graph.input}
+    if "Gather" in operators:
+        fed = {value.name: np.array([0, 39, 2]) for value in parted.graph.input}
+    names = [value.name for value in parted.graph.output]
+    results = run(session(parted, 1, apart=apart), fed, names)[0], run(session(whole, 1), fed, names)[0]
+    assert np.array_equal(*results) and results[0].any()
+    assert time_model(parted, 1, 1.0, apart=apart).median > 0
+
+
+def test_random_weights_repeat_after_a_limit_and_are_never_zero(monkeypatch):
+    monkeypatch.setattr(timing, "DRAWN", 10)
+    numbers = timing._random_numbers((5, 5))
+    assert numbers.shape == (5, 5) and numbers.dtype == np.float32 and numbers.min() >= 0.5
+    assert np.array_equal(numbers.flat[:10], numbers.flat[10:20]) and len(set(numbers.flat[:10])) == 10
+    assert np.array_equal(timing._random_numbers((2, 3)).flat, timing._random_numbers((6,)))
