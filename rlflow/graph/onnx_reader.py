@@ -4,9 +4,11 @@ Operators that no rule knows are kept unchanged. Large weights stay on disk unti
 """
 
 import math
+import os
 from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 
 import google.protobuf.message
@@ -105,7 +107,17 @@ def external_files(path: Path | str) -> list[str]:
     Raises:
       RLFlowError: see `read_model`.
     """
-    return sorted({entry.value for entry in external_locations(read_model(path))})
+    try:
+        state = os.stat(path)
+    except OSError:
+        state = None  # `read_model` says what is wrong.
+    return list(_external_files(Path(path), state and (state.st_ino, state.st_size, state.st_mtime_ns)))
+
+
+@lru_cache(maxsize=64)
+def _external_files(path: Path, state: tuple[int, ...] | None) -> tuple[str, ...]:
+    """Return `external_files` of a file whose number, size and time of change are `state`."""
+    return tuple(sorted({entry.value for entry in external_locations(read_model(path))}))
 
 
 def external_locations(model: onnx.ModelProto) -> Iterator[onnx.StringStringEntryProto]:

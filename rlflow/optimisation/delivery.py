@@ -127,8 +127,9 @@ def deliver(
             seconds, sizes = ONE_THREAD * options.measure_seconds, sizes_to_measure(task, shapes)
             with spent_on(VERDICT):
                 one_thread = measure(
-                    source, path, 1, seconds, options.sessions, options.seed, sizes, False, feeds=options.feeds
-                )
+                    source, path, 1, seconds, options.sessions, options.seed, sizes, False, feeds=options.feeds,
+                    whole_seconds=SESSIONS_AND_RUNS * seconds,
+                )  # fmt: skip
         groups = _shares(task, checked[name], result[name]["measured"], path, options, shapes, end, grace)
     for one in checked.values():
         result[one.name]["path_ms"] = list(_runtimes_along(task, one, grace))
