@@ -67,7 +67,7 @@ def test_all_commands_have_the_same_default_number_of_threads(command, capsys):
 def test_extra_work_wakes_the_threads_of_a_timed_kernel_if_there_are_several(monkeypatch):
     """The empty model, whose time is subtracted from the time of a kernel, is timed in the same way."""
     timed = []
-    monkeypatch.setattr(timing, "session", lambda model, *given: timed.append(model) or session(model, *given))
+    monkeypatch.setattr(timing, "session", lambda model, *a, **k: timed.append(model) or session(model, *a, **k))
     for threads in (1, 2):
         timed.clear()
         timing.time_model(timing.empty_model(), threads, 1.0)
