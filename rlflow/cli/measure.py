@@ -41,7 +41,9 @@ def add(commands) -> None:
     command.add_argument(
         "--seconds", type=float, default=20.0, metavar="S", help="time limit of all runs (default: 20)"
     )
-    command.add_argument("--sessions", type=int, default=10, metavar="N", help="pairs of sessions (default: 10)")
+    command.add_argument(
+        "--sessions", type=int, default=10, metavar="N", help="largest number of pairs of sessions (default: 10)"
+    )
     command.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the inputs (default: 0)")
     add_shapes(command)
     add_inputs(command)

@@ -29,7 +29,7 @@ from rlflow.costs.measured import Latency
 from rlflow.costs.timing import Timing
 from rlflow.graph.onnx_runtime import machine
 
-VERSION = 5  # version of the tables below and of the meaning of a signature
+VERSION = 6  # version of the tables below, of the meaning of a signature and of how kernels are timed
 COLUMNS = ("signature", "threads", "machine", "onnxruntime", "date", "median_ns", "low_ns", "high_ns", "repeats")
 TABLE = """CREATE TABLE IF NOT EXISTS timings (
     signature TEXT, threads INTEGER, machine TEXT, onnxruntime TEXT, date TEXT,

@@ -40,8 +40,8 @@ def optimised(model: onnx.ModelProto, apart: Mapping[str, np.ndarray] | None = N
 
     Args:
       model: the model.
-      apart: weights that the model does not contain, by name (see `to_model`). If there are any, the result does not
-        contain the content of weights of SMALLEST_OUTSIDE bytes or more either.
+      apart: weights that the model does not contain, by name (see `to_model`). If there are any, the result also lacks
+        the content of all other weights of SMALLEST_OUTSIDE bytes or more.
 
     Raises:
       NoTimingOfItsOwn: ONNX Runtime refuses the model.
@@ -50,16 +50,16 @@ def optimised(model: onnx.ModelProto, apart: Mapping[str, np.ndarray] | None = N
     options.log_severity_level = 4
     options.add_session_config_entry("session.disable_prepacking", "1")  # The session will not run.
     custom_ops.register(options)
-    add_weights(options, apart or {})
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
     with TemporaryDirectory() as folder:
         options.optimized_model_filepath = str(Path(folder) / "model.onnx")
-        if apart:
-            Path(folder, "weights").symlink_to(os.devnull)
-            outside = "session.optimized_model_external_initializers"
-            options.add_session_config_entry(f"{outside}_file_name", "weights")
-            options.add_session_config_entry(f"{outside}_min_size_in_bytes", str(SMALLEST_OUTSIDE))
         try:
+            if apart:
+                add_weights(options, apart)
+                Path(folder, "weights").symlink_to(os.devnull)  # where ONNX Runtime writes the weights, unread
+                outside = "session.optimized_model_external_initializers"
+                options.add_session_config_entry(f"{outside}_file_name", "weights")
+                options.add_session_config_entry(f"{outside}_min_size_in_bytes", str(SMALLEST_OUTSIDE))
             onnxruntime.InferenceSession(model.SerializeToString(), options, providers=PROVIDERS)
         except Exception as error:  # The exception classes of ONNX Runtime are undocumented.
             raise NoTimingOfItsOwn(first_line(error)) from error

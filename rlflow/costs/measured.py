@@ -123,7 +123,7 @@ def measure(
       original, candidate: the models or their files.
       threads: threads inside one operator.
       seconds: time for all runs. Making sessions takes additional time, and so do the MIN_PAIRS runs of a slow model.
-      sessions: number of sessions of each model; an odd number is rounded up.
+      sessions: largest number of sessions of each model; an odd number is rounded up.
       seed: random seed of the inputs and of the bootstrap.
       sizes: name of each point to measure at → sizes of the symbolic dimensions there, as `bind_shapes` takes them;
         None for a model without symbolic dimensions.

@@ -25,7 +25,7 @@ from rlflow.common.files import write_bytes
 from rlflow.costs.kernel_features import NUMBERS, Description, baseline_ps, feature_names, features
 from rlflow.costs.speeds import Speeds
 
-FORMAT = 1  # version of the file and of the meaning of the features
+FORMAT = 2  # version of the file, of the meaning of the features and of how kernels are timed
 WITHIN_80 = (
     1.2816  # 90 % quantile of the normal distribution: the half-width of an 80 % interval in standard deviations
 )

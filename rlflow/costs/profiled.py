@@ -87,7 +87,8 @@ class ProfiledCost:
         Args:
           path: SQLite file; None for the user's default database.
           threads: threads of ONNX Runtime.
-          budget_ms: milliseconds for the runs of one kernel; at least MIN_REPEATS runs are made.
+          budget_ms: milliseconds for the runs of one kernel and the writing of their inputs; at least MIN_REPEATS runs
+            are made.
         """
         self.database, self.threads, self.budget_ms = TimingDatabase(path), threads, budget_ms
         self.fallbacks: dict[str, str] = {}

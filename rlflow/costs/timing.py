@@ -37,7 +37,7 @@ from rlflow.graph.onnx_writer import constant_cone, evaluate, to_model
 # Largest number of elements of an integer constant whose content is part of a signature. The content of longer integer
 # constants (weights, indices) does not change the cost.
 CONTENT_LIMIT = 64
-DRAWN = 1 << 20  # number of random numbers of a weight; a larger weight repeats them
+DRAWN = 1 << 20  # number of random numbers that are drawn for a weight; a larger weight repeats the numbers
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16)
 
 
@@ -140,7 +140,13 @@ NCHWC = "com.microsoft.nchwc"
 WARM_UPS = 2  # untimed runs of each session before the first timed run; one run for a kernel slower than its budget
 MIN_REPEATS = 3  # smallest number of timed runs
 SESSIONS = 8  # largest number of sessions of one model; a kernel that is slow for its budget gets fewer
-MEMORY = 200_000_000  # largest size of the model in bytes times its number of sessions
+# Bytes of input and output arrays between two runs on one set of them: more than the caches of one core hold, and half
+# of a usual cache of the last level. Small arrays have at most SETS sets.
+CYCLED, SETS = 16_000_000, 64
+NUMBERS = {  # types of tensors that have a NumPy type
+    f"tensor({name})" for name in "bool float float16 double int8 int16 int32 int64 uint8 uint16 uint32 uint64".split()
+}
+MEMORY = 200_000_000  # largest size of weights, inputs and outputs in bytes times the number of sessions
 PATIENCE = 10  # multiple of the time budget that a kernel gets if other processes interrupt its runs
 # The matrix product of `roused` has 32 rows for each thread, or 131,072 multiplications. ONNX Runtime gives a product
 # no further thread for less than 65,536 multiplications.
@@ -266,9 +272,7 @@ class Timed(NamedTuple):
     apart: Mapping[str, np.ndarray] = {}
 
 
-def group_model(
-    graph: Graph, group: tuple[Node, ...], apart: dict[str, np.ndarray] | None = None
-) -> onnx.ModelProto:
+def group_model(graph: Graph, group: tuple[Node, ...], apart: dict[str, np.ndarray] | None = None) -> onnx.ModelProto:
     """Return a model of the nodes of a group alone. Constants stay constants, but weights get random content.
 
     Args:
@@ -485,10 +489,18 @@ def time_model(
     model: onnx.ModelProto, threads: int, budget_ms: float, optimise: bool = True,
     given: Mapping[str, np.ndarray] | None = None, apart: Mapping[str, np.ndarray] | None = None,
 ) -> Timing:  # fmt: skip
-    """Time runs of a model on random inputs, in several sessions that run in turns.
+    """Time runs of a model on random inputs, with the caches as a whole graph leaves them.
 
-    Several sessions evict each other's weights from the caches, as a whole graph does, and average over memory layouts.
-    A kernel that is slow for its budget needs that less, and gets as many sessions as its budget has runs.
+    In a whole graph the operator before has just written the input of a kernel, and other tensors have been written
+    since the memory of its output was last used. Therefore the runs take turns with several sets of input and output
+    arrays, and the inputs are written before each run. The sets have about CYCLED bytes together; each session has at
+    least one set. Runs on a single small set would find all arrays in the caches of the core, so that operators that
+    move data would be too fast. Several sessions also evict each other's weights, and average over memory layouts. A
+    kernel that is slow for its budget depends less on all that. It gets as many sessions as its budget has runs, and as
+    many sets, but up to MIN_REPEATS sets if its arrays are small.
+    With several threads all sets share the inputs, which are not written again: the writing thread would have all of
+    them in its cache, whereas each thread of a whole graph has written a part, as each has read a part here.
+
     With one thread the clock is the processor time of the thread, which stops while other processes run. With more
     threads the clock is the wall time, and the model is `roused`. Runs that the system interrupted are left out, unless
     fewer than MIN_REPEATS runs would remain.
@@ -496,39 +508,45 @@ def time_model(
     Args:
       model: the model.
       threads: threads of ONNX Runtime.
-      budget_ms: time for all runs; up to PATIENCE times as much if the system interrupts the runs.
+      budget_ms: time for all runs and for writing their inputs; up to PATIENCE times as much if the system interrupts
+        the runs.
       optimise: True if ONNX Runtime has to optimise the model.
       given: name → array, for the inputs that must not be random.
       apart: name → array, for the weights that the model does not contain.
 
     Raises:
-      NoTimingOfItsOwn: ONNX Runtime refuses the model.
+      NoTimingOfItsOwn: ONNX Runtime refuses the model, or its inputs cannot be made.
     """
-    within_memory = MEMORY // max(model.ByteSize() + sum(array.nbytes for array in (apart or {}).values()), 1)
+    weights = model.ByteSize() + sum(array.nbytes for array in (apart or {}).values())
     model = roused(model, threads) if threads > 1 else model
     try:
         inputs = random_inputs(model, seed=0) | dict(given or {})
-        runs = [_bound(session(model, threads, optimise, apart=apart), inputs)]
+        sessions = [session(model, threads, optimise, apart=apart)]
         start = time.perf_counter()
-        runs[0]()
-        per_budget = budget_ms / (1e3 * (time.perf_counter() - start))  # number of runs that the budget allows
-        sessions = min(SESSIONS, within_memory, int(per_budget))
-        runs += [_bound(session(model, threads, optimise, apart=apart), inputs) for _ in range(sessions - 1)]
-        for run in runs[1:]:
-            run()
+        outputs = _results(sessions[0], inputs)
+        per_budget = int(budget_ms / (1e3 * (time.perf_counter() - start)))  # number of runs that the budget allows
+        held = sum(array.nbytes for array in (*inputs.values(), *outputs) if array is not None)
+        for _ in range(min(SESSIONS, MEMORY // (weights + held), per_budget) - 1):
+            sessions.append(session(model, threads, optimise, apart=apart))
+        sets = min(SETS, -(-CYCLED // max(held, 1)), max(per_budget, MIN_REPEATS))
+        count, writes = max(sets, len(sessions)), threads == 1
+        turns = [_Turn.of(sessions[k % len(sessions)], inputs, outputs, writes) for k in range(count)]
+        for turn in turns[1 : len(sessions)]:
+            turn.run()
         for _ in range(WARM_UPS - 1 if per_budget >= 1 else 0):
-            for run in runs:
-                run()
+            for turn in turns:
+                turn.run()
     except Exception as error:  # The exception classes of ONNX Runtime are undocumented.
         raise NoTimingOfItsOwn(first_line(error)) from error
     clock = time.thread_time_ns if threads == 1 else time.perf_counter_ns
     calm, all_times = [], []
     start = time.perf_counter_ns()
     while True:
-        for run in runs:
+        for turn in turns:
+            turn.write_inputs()
             interrupted = interruptions()
             before = clock()
-            run()
+            turn.run()
             taken = clock() - before
             all_times.append(taken)
             if interruptions() == interrupted:
@@ -539,11 +557,64 @@ def time_model(
     return Timing.of(calm if len(calm) >= MIN_REPEATS else all_times)
 
 
-def _bound(running: onnxruntime.InferenceSession, inputs: dict[str, np.ndarray]) -> Callable[[], None]:
-    """Return a function that runs a session on the given input arrays (by name) without copying inputs and outputs."""
+def _results(running: onnxruntime.InferenceSession, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray | None]:
+    """Run a session and return its outputs; None for an output whose type NumPy lacks, such as text or bfloat16."""
+    binding = _binding(running, inputs, [None] * len(running.get_outputs()))
+    running.run_with_iobinding(binding)
+    return [_array(value) for value in binding.get_outputs()]
+
+
+def _array(value: onnxruntime.OrtValue) -> np.ndarray | None:
+    if not value.is_tensor() or value.data_type() not in NUMBERS:
+        return None
+    return value.numpy()
+
+
+def _binding(running: onnxruntime.InferenceSession, inputs, outputs) -> onnxruntime.IOBinding:
+    """Bind the inputs (by name) and outputs of a session to arrays; ONNX Runtime allocates an output that is None."""
     binding = running.io_binding()
     for name, array in inputs.items():
         binding.bind_cpu_input(name, array)
-    for output in running.get_outputs():
-        binding.bind_output(output.name)
-    return lambda: running.run_with_iobinding(binding)
+    for output, array in zip(running.get_outputs(), outputs, strict=True):
+        if array is None:
+            binding.bind_output(output.name)
+        else:
+            binding.bind_ortvalue_output(output.name, onnxruntime.OrtValue.ortvalue_from_numpy(array))
+    return binding
+
+
+class _Turn(NamedTuple):
+    """The runs of a session on one set of input and output arrays.
+
+    Attributes:
+      write_inputs: writes the values of the inputs into their arrays, as the operator before a kernel does, or nothing.
+      run: runs the session without copying inputs and outputs.
+      arrays: the inputs and outputs, which ONNX Runtime does not keep alive.
+    """
+
+    write_inputs: Callable[[], None]
+    run: Callable[[], None]
+    arrays: list[np.ndarray | None]
+
+    @classmethod
+    def of(
+        cls, running: onnxruntime.InferenceSession, inputs: Mapping[str, np.ndarray],
+        outputs: Sequence[np.ndarray | None], writes: bool,
+    ) -> "_Turn":  # fmt: skip
+        """Return the runs of a session on arrays of its own.
+
+        Args:
+          running: the session.
+          inputs: the inputs by name; the own inputs are copies of them if `writes`, else these arrays themselves.
+          outputs: the outputs of a first run; the own outputs are copies of them.
+          writes: whether `write_inputs` writes the inputs.
+        """
+        own = {name: array.copy() if writes else array for name, array in inputs.items()}
+        results = [None if array is None else array.copy() for array in outputs]
+        binding = _binding(running, own, results)
+
+        def write_inputs() -> None:
+            for name, array in own.items() if writes else ():
+                np.copyto(array, inputs[name])
+
+        return cls(write_inputs, lambda: running.run_with_iobinding(binding), [*own.values(), *results])

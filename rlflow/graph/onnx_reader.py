@@ -4,7 +4,6 @@ Operators that no rule knows are kept unchanged. Large weights stay on disk unti
 """
 
 import math
-import os
 from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -104,19 +103,21 @@ def load_graph(
 def external_files(path: Path | str) -> list[str]:
     """Return the files with the external weights of a model, relative to its folder.
 
+    A process reads and checks a file that has not changed once, and does not look for its weights again.
+
     Raises:
       RLFlowError: see `read_model`.
     """
-    try:
-        state = os.stat(path)
-    except OSError:
-        state = None  # `read_model` says what is wrong.
-    return list(_external_files(Path(path), state and (state.st_ino, state.st_size, state.st_mtime_ns)))
+    path = Path(path)
+    if not path.is_file():
+        read_model(path)  # raises
+    state = path.stat()
+    return list(_external_files(path.absolute(), (state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns)))
 
 
 @lru_cache(maxsize=64)
-def _external_files(path: Path, state: tuple[int, ...] | None) -> tuple[str, ...]:
-    """Return `external_files` of a file whose number, size and time of change are `state`."""
+def _external_files(path: Path, state: tuple[int, ...]) -> tuple[str, ...]:
+    """Return `external_files` of a file; `state` is its device, inode number, size and time of modification."""
     return tuple(sorted({entry.value for entry in external_locations(read_model(path))}))
 
 

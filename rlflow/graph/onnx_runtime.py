@@ -133,8 +133,8 @@ def session(
       optimise: True to enable all graph optimisations of ONNX Runtime, its default.
       folder: folder with the external weights of a ModelProto.
       setup: settings of execution order and memory; `setup.as_written` disables optimisation even if `optimise`.
-      apart: weights of a ModelProto that it does not contain, by name (see `to_model`); keep them while the session
-        is used.
+      apart: weights of a ModelProto that it does not contain, by name (see `to_model`). ONNX Runtime 1.31 copies them;
+        other versions may need the arrays as long as the session.
 
     Raises:
       RLFlowError: ONNX Runtime rejects the model.

@@ -97,7 +97,7 @@ def _name(tensor: int) -> str:
 
 
 EXTERNAL_DATA_THRESHOLD = 1_900_000_000  # bytes; a protobuf file must stay below 2 GiB
-LARGE = 25_000_000  # bytes of a weight that `to_model` can keep apart from the model
+LARGE = 25_000_000  # smallest size in bytes of a weight that `to_model` can keep apart from the model
 SMALLEST_OUTSIDE = 1024  # bytes; smaller weights stay in the model file
 ALIGNMENT = 64  # bytes; aligned weights can be used directly from a memory-mapped file
 
@@ -109,8 +109,8 @@ def to_model(graph: Graph, apart: dict[str, np.ndarray] | None = None) -> onnx.M
 
     Args:
       graph: the graph.
-      apart: receives the float32 weights of LARGE bytes or more by name, which saves copies; the model then contains
-        only their shapes, and `session` needs them. None to write all weights into the model.
+      apart: receives name → array for each float32 weight of LARGE bytes or more, which saves copies. The model then
+        has only the shapes of these weights, and `session` needs the arrays. None to write all weights into the model.
 
     Raises:
       RLFlowError: folding fails.

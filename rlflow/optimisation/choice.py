@@ -45,7 +45,7 @@ class EvalOptions:
     greedy_steps: int = option(500, "largest number of rewrites of the greedy control", at_least=0)
     greedy_seconds: float = option(60.0, "time limit of the greedy control in seconds", at_least=0)
     measure_seconds: float = option(10.0, "seconds of end-to-end measurement of each candidate; 0: none", at_least=0)
-    sessions: int = option(10, "largest number of pairs of sessions in a measurement; a clear one ends after 6")
+    sessions: int = option(10, "largest number of pairs of sessions in a measurement, which can end after 6")
     accept: str = option(
         FASTER,
         "which result is delivered: faster (measured faster, or no slower with less memory or a smaller file), equal "

@@ -12,6 +12,7 @@ from rlflow.costs.kernel_layout import optimised
 from rlflow.costs.timing import (
     MIN_REPEATS,
     SESSIONS,
+    SETS,
     WARM_UPS,
     empty_model,
     group_model,
@@ -24,52 +25,115 @@ from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_runtime import run, session
 
 
-@pytest.fixture
-def runs(monkeypatch):
-    """Return a function from the milliseconds of a run to the number of runs of each session, for a budget of 20 ms."""
-    nanoseconds, made = 0, []
+class Runs:
+    """Sessions whose runs only advance a clock; `of` returns what `time_model` did with them.
 
-    def bound(*_):
-        session = len(made)
-        made.append(0)
+    Attributes:
+      log: ("write" or "run", number of the session, number of the set) in order; the set of a first run is -1.
+    """
 
-        def run():
-            nonlocal nanoseconds
-            made[session] += 1
-            nanoseconds += round(1e6 * milliseconds)
+    def __init__(self):
+        self.log: list[tuple[str, int, int]] = []
+        self.milliseconds, self.nanoseconds, self.sessions, self.sets, self.result = 0.0, 0, 0, 0, None
 
-        return run
+    def session(self, *_, **__) -> int:
+        self.sessions += 1
+        return self.sessions - 1
 
-    milliseconds = 0.0
-    clock = SimpleNamespace(
-        perf_counter=lambda: nanoseconds / 1e9, perf_counter_ns=lambda: nanoseconds, thread_time_ns=lambda: nanoseconds
-    )
-    monkeypatch.setattr(timing, "time", clock)
-    monkeypatch.setattr(timing, "_bound", bound)
+    def run(self, session: int, turn: int = -1) -> list[np.ndarray]:
+        self.log.append(("run", session, turn))
+        self.nanoseconds += round(1e6 * self.milliseconds)
+        return [self.result]
 
-    def of(each: float) -> list[int]:
-        nonlocal milliseconds
-        made.clear()
-        milliseconds = each
+    def turn(self, session: int, *_) -> timing._Turn:
+        turn, self.sets = self.sets, self.sets + 1
+        return timing._Turn(
+            lambda: self.log.append(("write", session, turn)), lambda: self.run(session, turn), [self.result]
+        )
+
+    def of(self, each: float, nbytes: int = 8) -> "Runs":
+        """Time a kernel whose run takes `each` milliseconds and writes `nbytes` bytes, with a budget of 20 ms."""
+        self.log.clear()
+        self.milliseconds, self.sessions, self.sets, self.result = each, 0, 0, np.zeros(nbytes, np.uint8)
         assert time_model(empty_model(), 1, 20.0).median == each * 1e6
-        return list(made)
+        return self
 
-    return of
+    def timed(self) -> list[tuple[int, int]]:
+        """Return (session, set) of each timed run; check that each follows the writing of its inputs."""
+        written = [k for k, (what, *_) in enumerate(self.log) if what == "write"]
+        assert all(self.log[k + 1] == ("run", *self.log[k][1:]) for k in written)
+        return [self.log[k][1:] for k in written]
+
+
+@pytest.fixture
+def runs(monkeypatch) -> Runs:
+    result = Runs()
+    clock = SimpleNamespace(
+        perf_counter=lambda: result.nanoseconds / 1e9, perf_counter_ns=lambda: result.nanoseconds,
+        thread_time_ns=lambda: result.nanoseconds,
+    )  # fmt: skip
+    monkeypatch.setattr(timing, "time", clock)
+    monkeypatch.setattr(timing, "session", result.session)
+    monkeypatch.setattr(timing, "_results", lambda session, inputs: result.run(session))
+    monkeypatch.setattr(timing._Turn, "of", result.turn)
+    return result
 
 
 def test_a_kernel_slower_than_its_budget_runs_once_before_the_timed_runs(runs):
-    assert runs(150) == [1 + MIN_REPEATS]
+    done = runs.of(150)
+    assert done.sessions == 1 and len(done.timed()) == MIN_REPEATS
+    assert [what for what, *_ in done.log].count("run") == 1 + MIN_REPEATS
 
 
 def test_a_kernel_gets_no_more_sessions_than_runs_in_its_budget(runs):
-    assert len(runs(6)) == 3
-    assert min(runs(6)) > WARM_UPS
+    assert runs.of(6).sessions == 3
+    untimed = len(runs.log) - 2 * len(runs.timed())
+    assert untimed >= runs.sessions * WARM_UPS
 
 
 def test_a_fast_kernel_is_warmed_up_and_timed_in_all_sessions(runs):
-    made = runs(0.1)
-    assert len(made) == SESSIONS
-    assert sum(made) * 0.1 >= 20 + SESSIONS * WARM_UPS * 0.1
+    done = runs.of(0.1)
+    assert done.sessions == SESSIONS == len({session for session, _ in done.timed()})
+    assert len(done.timed()) * 0.1 >= 20
+    before = [session for what, session, _ in done.log[: done.log.index(("write", 0, 0))]]
+    assert all(before.count(session) >= WARM_UPS for session in range(SESSIONS))
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "nbytes", "sets"),
+    [(0.1, 1_000_000, 16), (0.1, 100_000, SETS), (1, 1_000_000, 16), (2, 1_000_000, 10), (50, 1_000_000, 3)]
+    + [(0.1, 64_000_000, 3), (50, 64_000_000, 1)],
+)
+def test_the_timed_runs_of_one_set_of_arrays_have_the_runs_of_all_other_sets_between_them(
+    runs, milliseconds, nbytes, sets
+):
+    """So an output has left a cache that is smaller than all sets. A kernel slow for its budget has fewer sets."""
+    turns = [turn for _, turn in runs.of(milliseconds, nbytes).timed()]
+    assert turns == [k % sets for k in range(len(turns))] and len(turns) >= sets
+
+
+def test_a_turn_has_arrays_of_its_own_and_writes_its_inputs_before_a_run():
+    running = session(
+        onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
+        g (float[2,3] x) => (float[2,3] y, string[2,3] z) { y = Neg (x) z = Cast <to = 8> (x) }"""),
+        1,
+    )
+    inputs = {"x": np.arange(6, dtype=np.float32).reshape(2, 3)}
+    outputs = timing._results(running, inputs)
+    assert np.array_equal(outputs[0], -inputs["x"]) and outputs[1] is None  # NumPy has no numbers for texts
+    first, second = (timing._Turn.of(running, inputs, outputs, writes=True) for _ in range(2))
+    for turn in (first, second):
+        assert not any(np.shares_memory(turn.arrays[0], array) for array in (inputs["x"], outputs[0]))
+        turn.arrays[0][:], turn.arrays[1][:] = 7, 7
+    first.write_inputs()
+    first.run()
+    assert np.array_equal(first.arrays[0], inputs["x"]) and np.array_equal(first.arrays[1], outputs[0])
+    assert (second.arrays[0] == 7).all() and (second.arrays[1] == 7).all()
+    shared = timing._Turn.of(running, inputs, outputs, writes=False)
+    shared.write_inputs()
+    shared.run()
+    assert shared.arrays[0] is inputs["x"] and np.array_equal(shared.arrays[1], -inputs["x"])
+    assert not np.shares_memory(shared.arrays[1], outputs[0])
 
 
 WRITTEN = "dilations = [1, 1], group = 1, kernel_shape = [2, 2], pads = [0, 0, 0, 0], strides = [1, 1]"
