@@ -7,7 +7,8 @@
   example, it folds normalisations into convolutions, and other rules apply only to the folded convolutions. A gain that
   is smaller than its uncertainty is taken only if no other is left: most such gains are noise, and each of them can
   close the way to a large one. (A fused activation that "gained" 0.1 % kept a convolution from a form that takes a
-  fifth less.)
+  fifth less.) If no rewrite gains, a rewrite that loses little is tried together with rewrites that it makes possible
+  (`_through_valley`).
 - `grasp` (Feo and Resende 1995, doi 10.1007/BF01096763) draws whole descents at random under the analytic cost. If a
   descent ends cheaper than all descents before it, its rewrites are applied under the search's own cost. The first
   rewrite of a descent may gain nothing, because a steepest descent can lose possibilities. For example, it fuses a sum
@@ -29,6 +30,8 @@ from rlflow.env.state import RewriteState
 from rlflow.search.base import Limits, Position, Search, SearchResult, WithoutResult, matches_of, run_search
 
 MOST_TIME = 1 / 2  # share of the search's remaining seconds that the timings of one step may take
+VALLEY = 0.005  # share of the objective that the first match on the way through a valley may lose
+WAY = 4  # largest number of matches on the way through a valley
 LEAST_GAIN = 0.0005  # share of the objective below which a gain and its uncertainty are not worth a timing
 
 
@@ -170,10 +173,45 @@ def first_improvement(search: Search, max_steps: int) -> str:
         position, reached = _first_step(position, promise)
         while reached is None and position.forget():
             position, reached = _first_step(position, promise)
+        reached = reached or _through_valley(position, promise)
         if reached is None:
             return "local optimum"
         position, promise = reached
     return "steps"
+
+
+def _through_valley(position: Position, promise: Position) -> tuple[Position, Position] | None:
+    """Apply a match that loses little, and then matches that it makes possible, if all together gain.
+
+    Winograd's form of a convolution can lose by itself, but gain once its last product is a plain matrix product. Only
+    matches are tried that gain by the analytic cost, the largest such gain first. The matches behind them are chosen by
+    their gain under the search's own cost.
+
+    Args:
+      position, promise: as in `_first_step`, at a local optimum.
+
+    Returns:
+      the reached positions of both costs; None if no match leads to a gain of LEAST_GAIN.
+    """
+    enough, known = position.objective * (1 - LEAST_GAIN), {id(match) for match in position.matches}
+    pairs = list(zip(position.matches, promise.matches, strict=True))
+    for first in sorted(range(len(pairs)), key=lambda k: -promise.gain(pairs[k][1])):
+        if promise.gain(pairs[first][1]) <= 0:
+            break
+        if not -VALLEY * position.objective <= position.gain(pairs[first][0]) < 0:
+            continue
+        end, way = position.after(pairs[first][0]), [first]
+        while end.objective > enough and len(way) < WAY:
+            new = [k for k, match in enumerate(end.matches) if id(match) not in known]
+            best = max(new, key=lambda k: end.gain(end.matches[k]), default=None)
+            if best is None or end.gain(end.matches[best]) <= 0:
+                break
+            end, way = end.after(end.matches[best]), [*way, best]
+        if end.objective <= enough:
+            for place in way:  # Equal graphs have equal matches in equal order.
+                promise = promise.after(promise.matches[place])
+            return end, promise
+    return None
 
 
 def _first_step(position: Position, promise: Position) -> tuple[Position, tuple[Position, Position] | None]:

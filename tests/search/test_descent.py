@@ -48,6 +48,31 @@ def test_a_rewrite_that_gains_by_the_analytic_cost_alone_is_left_out():
     assert (result.actions, result.state.cost.runtime_ps) == ([(1, 0)], 10 + 10 + 1)
 
 
+@pytest.mark.parametrize(
+    ("neg", "tanh", "actions"),
+    [
+        (2005, 500, [(0, 0), (1, 0)]),  # loses 5 of 3,000, then gains 2,505
+        (2020, 500, []),  # loses more than half a percent at first
+        (2005, 3004, []),  # loses in all
+    ],
+)
+def test_a_rewrite_that_loses_little_is_taken_if_it_makes_a_larger_gain_possible(neg, tanh, actions):
+    """Both rules save a launch, so the analytic cost prefers them."""
+    costs = {"Abs": 1000, "Relu": 1000, "Exp": 1000, "Neg": neg, "Tanh": tanh}
+    rules = "Relu(Abs(x)) => Neg(x)\nExp(Neg(x)) => Tanh(x)"
+    result = descend(toy_task(["Abs", "Relu", "Exp"], rules, costs).initial)
+    assert (result.stop, result.actions) == ("local optimum", actions)
+    assert result.state.cost.runtime_ps == (tanh if actions else 3000)
+
+
+def test_the_gain_after_a_loss_must_be_one_that_the_loss_makes_possible():
+    """The third rule gains anywhere, but it was possible before; the descent takes it alone."""
+    costs = {"Abs": 1000, "Relu": 1000, "Exp": 1000, "Neg": 2005, "Tanh": 900}
+    rules = "Relu(Abs(x)) => Neg(x)\nExp(Tanh(x)) => Tanh(x)"
+    result = descend(toy_task(["Abs", "Relu", "Tanh", "Exp"], rules, costs).initial)
+    assert (result.actions, result.state.cost.runtime_ps) == ([(1, 0)], 2900)
+
+
 def test_a_descent_stops_after_its_maximum_of_steps():
     start = tiny_task("tiny_resnet18").initial
     result = descend(start, 3)
