@@ -7,8 +7,8 @@ from rlflow.costs.analytic import AnalyticCost
 from rlflow.env import BATCHED, SINGLE
 from rlflow.env.batched import start_of
 from rlflow.optimisation.candidates import states_along
-from rlflow.search.base import Search, run_search
-from rlflow.search.descents import greedy, start_by_analytic_cost
+from rlflow.search.base import Position, Search, run_search
+from rlflow.search.descents import _through_valley, greedy, start_by_analytic_cost
 from tests.suite import slow
 from tests.toys.chains import random_task, toy_task
 from tests.toys.timed import TimedCost, timed_task
@@ -63,6 +63,16 @@ def test_a_rewrite_that_loses_little_is_taken_if_it_makes_a_larger_gain_possible
     result = descend(toy_task(["Abs", "Relu", "Exp"], rules, costs).initial)
     assert (result.stop, result.actions) == ("local optimum", actions)
     assert result.state.cost.runtime_ps == (tanh if actions else 3000)
+
+
+@pytest.mark.parametrize(("tanh", "objective"), [(500, 500), (2999, None), (3004, None)])
+def test_a_way_through_a_valley_ends_only_at_a_gain_of_a_twentieth_of_a_percent(tanh, objective):
+    costs = {"Abs": 1000, "Relu": 1000, "Exp": 1000, "Neg": 2005, "Tanh": tanh}
+    start = toy_task(["Abs", "Relu", "Exp"], "Relu(Abs(x)) => Neg(x)\nExp(Neg(x)) => Tanh(x)", costs).initial
+    search = Search(start)
+    reached = _through_valley(Position(search, start), start_by_analytic_cost(search))
+    assert (reached and reached[0].objective) == objective
+    assert reached is None or reached[1].state.hash == reached[0].state.hash
 
 
 def test_the_gain_after_a_loss_must_be_one_that_the_loss_makes_possible():
