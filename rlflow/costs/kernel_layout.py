@@ -27,7 +27,7 @@ from rlflow.common.errors import first_line
 from rlflow.graph import contrib, custom_ops
 from rlflow.graph.ir import ABSENT, Graph, Node, TensorType
 from rlflow.graph.onnx_runtime import PROVIDERS, add_weights
-from rlflow.graph.onnx_writer import SMALLEST_OUTSIDE
+from rlflow.graph.onnx_writer import write_weights_to
 from rlflow.graph.shapes import shape_value
 
 
@@ -41,7 +41,7 @@ def optimised(model: onnx.ModelProto, apart: Mapping[str, np.ndarray] | None = N
     Args:
       model: the model.
       apart: weights that the model does not contain, by name (see `to_model`). If there are any, the result also lacks
-        the content of all other weights of SMALLEST_OUTSIDE bytes or more.
+        the content of all other weights of `onnx_writer.SMALLEST_OUTSIDE` bytes or more.
 
     Raises:
       NoTimingOfItsOwn: ONNX Runtime refuses the model.
@@ -57,9 +57,7 @@ def optimised(model: onnx.ModelProto, apart: Mapping[str, np.ndarray] | None = N
             if apart:
                 add_weights(options, apart)
                 Path(folder, "weights").symlink_to(os.devnull)  # where ONNX Runtime writes the weights, unread
-                outside = "session.optimized_model_external_initializers"
-                options.add_session_config_entry(f"{outside}_file_name", "weights")
-                options.add_session_config_entry(f"{outside}_min_size_in_bytes", str(SMALLEST_OUTSIDE))
+                write_weights_to(options, "weights")
             onnxruntime.InferenceSession(model.SerializeToString(), options, providers=PROVIDERS)
         except Exception as error:  # The exception classes of ONNX Runtime are undocumented.
             raise NoTimingOfItsOwn(first_line(error)) from error

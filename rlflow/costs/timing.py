@@ -498,8 +498,8 @@ def time_model(
     move data would be too fast. Several sessions also evict each other's weights, and average over memory layouts. A
     kernel that is slow for its budget depends less on all that. It gets as many sessions as its budget has runs, and as
     many sets, but up to MIN_REPEATS sets if its arrays are small.
-    With several threads all sets share the inputs, which are not written again: the writing thread would have all of
-    them in its cache, whereas each thread of a whole graph has written a part, as each has read a part here.
+    With several threads all sets share the inputs, which are not written again. The thread that wrote them would have
+    all of them in its cache. In a whole graph each thread has written a part, and here each has read a part.
 
     With one thread the clock is the processor time of the thread, which stops while other processes run. With more
     threads the clock is the wall time, and the model is `roused`. Runs that the system interrupted are left out, unless

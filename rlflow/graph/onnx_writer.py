@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import google.protobuf.message
 import numpy as np
@@ -24,6 +25,9 @@ from rlflow.graph.onnx_reader import external_files, external_locations, model_f
 from rlflow.graph.opsets import COUNTS_PARTS, MOVED
 from rlflow.graph.repairs import subgraphs
 from rlflow.graph.shapes import SHAPE_VALUE_LIMIT, node_proto
+
+if TYPE_CHECKING:
+    import onnxruntime  # slow to import
 
 # `evaluate` passes large weights of these types to ONNX Runtime as inputs, which avoids a copy into a model.
 FED = frozenset((TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16))
@@ -202,7 +206,7 @@ class _Writer:
         for tensor, body in self.used.items():
             if apart is not None and self.is_large(tensor):
                 apart[self.name(tensor)] = array = self.constant(tensor)
-                outside(self.graph_of(body).initializer.add(name=self.name(tensor)), array, "apart", 0)
+                outside(self.graph_of(body).initializer.add(name=self.name(tensor)), array, "apart", 0, array.nbytes)
             else:
                 self.graph_of(body).initializer.append(self.initializer(tensor))
         return self.model
@@ -252,7 +256,7 @@ class _Writer:
         put(bytes(padding))
         put(data)
         proto.name = self.name(tensor)
-        outside(proto, array, location, end + padding)
+        outside(proto, array, location, end + padding, len(data))
         self.with_note(proto)
         return padding + len(data)
 
@@ -465,20 +469,32 @@ class _Writer:
         return proto
 
 
-def outside(proto: onnx.TensorProto, array: np.ndarray, location: str, offset: int) -> None:
+def outside(proto: onnx.TensorProto, array: np.ndarray, location: str, offset: int, length: int) -> None:
     """Fill in the type and shape of a weight, and where its content lies outside the model.
 
     Args:
       proto: the weight without content.
       array: the content.
       location: name of the file.
-      offset: position in the file in bytes.
+      offset, length: position of the content in the file and its length, in bytes.
     """
     proto.data_type = helper.np_dtype_to_tensor_dtype(array.dtype)
     proto.dims.extend(array.shape)
     proto.data_location = TensorProto.EXTERNAL
-    for key, value in (("location", location), ("offset", offset), ("length", len(_raw_bytes(array)))):
+    for key, value in (("location", location), ("offset", offset), ("length", length)):
         proto.external_data.add(key=key, value=str(value))
+
+
+def write_weights_to(options: "onnxruntime.SessionOptions", file: str) -> None:
+    """Make a session that writes its optimised model write the weights of SMALLEST_OUTSIDE bytes or more to a file.
+
+    Args:
+      options: the options of the session.
+      file: name of the file, in the folder of the optimised model.
+    """
+    weights = "session.optimized_model_external_initializers"
+    options.add_session_config_entry(f"{weights}_file_name", file)
+    options.add_session_config_entry(f"{weights}_min_size_in_bytes", str(SMALLEST_OUTSIDE))
 
 
 def _raw_bytes(array: np.ndarray) -> bytes | memoryview:

@@ -30,7 +30,7 @@ from rlflow.graph import custom_ops
 from rlflow.graph.ir import ABSENT, Graph, TensorType
 from rlflow.graph.onnx_reader import external_files, file_bytes
 from rlflow.graph.onnx_runtime import PROVIDERS, Setup, run, session
-from rlflow.graph.onnx_writer import EXTERNAL_DATA_THRESHOLD, SMALLEST_OUTSIDE, save_model, serialised
+from rlflow.graph.onnx_writer import EXTERNAL_DATA_THRESHOLD, save_model, serialised, write_weights_to
 from rlflow.graph.random_numbers import Draws
 from rlflow.memory.allocation import BLOCKED
 
@@ -62,9 +62,7 @@ def save_optimised(source: Path, path: Path, inputs: dict, declared: Sequence[on
     options.optimized_model_filepath = str(path)
     if external_files(source) or file_bytes(source) > EXTERNAL_DATA_THRESHOLD:
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(source.parent))
-        weights = "session.optimized_model_external_initializers"
-        options.add_session_config_entry(f"{weights}_file_name", f"{path.name}.data")
-        options.add_session_config_entry(f"{weights}_min_size_in_bytes", str(SMALLEST_OUTSIDE))
+        write_weights_to(options, f"{path.name}.data")
     return order_run(serialised(model), options, inputs, path)
 
 

@@ -107,7 +107,7 @@ def test_a_fast_kernel_is_warmed_up_and_timed_in_all_sessions(runs):
 def test_the_timed_runs_of_one_set_of_arrays_have_the_runs_of_all_other_sets_between_them(
     runs, milliseconds, nbytes, sets
 ):
-    """So an output has left a cache that is smaller than all sets. A kernel slow for its budget has fewer sets."""
+    """Check the order of the sets: an output has then left a cache that is smaller than all sets together."""
     turns = [turn for _, turn in runs.of(milliseconds, nbytes).timed()]
     assert turns == [k % sets for k in range(len(turns))] and len(turns) >= sets
 
