@@ -9,7 +9,9 @@ was trained without them: `python -m benchmarks.kernel_prior --database FILE --w
 The second table compares the results of four models with those of `--seconds 600`, which also begin with an empty
 database, but have the time to time every kernel. The share is ln(latency) / ln(latency of 600 seconds).
 
-The third table has the seconds of `make demo`, of `make test` and of the installations before them, which depend on
+The third table has the runs that kept the original, with the measurement of their best candidate.
+
+The fourth table has the seconds of `make demo`, of `make test` and of the installations before them, which depend on
 the network. All of them run in a fresh clone of the last commit, with a fresh virtual environment, an empty home folder
 and no cache.
 """
@@ -135,9 +137,15 @@ def tables(figures: dict[str, list[dict]], long: dict[str, dict], clone: dict | 
     if rows:
         means = [f"{math.exp(mean(values)):.3f}" for values in logs.values()]
         rows.append(["geometric mean", *means, *[NOTHING] * (len(heads) - 1 - len(means))])
+    kept = [
+        [*key.rsplit("-", 1), seed, run["reason"], ", ".join(map(ratio, run["verdicts"].values())) or NOTHING]
+        for key, runs in figures.items() for seed, run in enumerate(runs) if not run["measured"]
+    ]  # fmt: skip
+    kept_heads = ["model", "cost", "seed", "reason", "latency of the candidates in the run"]
     steps = Table(["step", "seconds"], [[step, number(taken, 0)] for step, taken in (clone or {}).items()])
     share_heads = ["model", f"latency after {SECONDS} s", f"latency after {LONG_SECONDS} s", "share of the log gain"]
-    return {"found": Table(heads, rows), "long": Table(share_heads, shares), "clone": steps}
+    tables = {"found": Table(heads, rows), "long": Table(share_heads, shares)}
+    return tables | {"kept": Table(kept_heads, kept, text_columns=4), "clone": steps}
 
 
 def main() -> int:

@@ -40,8 +40,9 @@ def optimise(model: str, seed: int, *options: str, prior: str | None = None) -> 
     Returns:
         "seconds": duration of the command. "spent": part of the run → seconds (`rlflow.common.spending`). "rewrites":
             rewrites that the searches carried out. "unfinished": rewrites of each search that the time limit ended.
-            "delivered": name of the delivered candidate, or "original".
-            "estimated": estimated gain of this candidate in percent, or None. "measured": result of
+            "delivered": name of the delivered candidate, or "original". "reason": why it was delivered. "verdicts":
+            name of each measured candidate → the ratio of its latency to the original's and its 95 % interval, as the
+            run measured them. "estimated": estimated gain of this candidate in percent, or None. "measured": result of
             `rlflow.costs.measured.measure`, or None for the original. "replayed": True if the replay of the receipt
             writes the same bytes, or None for the original. "equal": True if the outputs are equal and the ONNX
             checker accepts the file. "nodes": number of nodes of the original and of the file.
@@ -67,6 +68,11 @@ def optimise(model: str, seed: int, *options: str, prior: str | None = None) -> 
             "rewrites": sum(carried_out or [one["interactions"] for one in searches["methods"].values()]),
             "unfinished": [one["interactions"] for one in searches["methods"].values() if one["stop"] == "seconds"],
             "delivered": result["delivered"],
+            "reason": result["reason"],
+            "verdicts": {
+                candidate: {key: one["measured"][key] for key in ("ratio", "interval")}
+                for candidate, one in result["candidates"].items() if one["measured"]
+            },
             "estimated": best.get("estimated_improvement_percent"),
             "measured": None if is_original else measure(original, out, THREADS, MEASURE_SECONDS, seed=1000 + seed),
             "equal": findings.ok and is_valid(out),

@@ -122,8 +122,27 @@ def to_model(graph: Graph, apart: dict[str, np.ndarray] | None = None) -> onnx.M
     return _Writer(graph).with_weights(apart)
 
 
-def save_graph(graph: Graph, path: Path | str) -> None:
-    """Write the model of a graph atomically.
+def kept_apart(model: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
+    """Return a copy of a model without its large weights, and these weights by name, as `session` takes them.
+
+    A session of the copy is made faster than a session of the model, which is serialised and read again. The large
+    weights are the float32 initializers of LARGE bytes or more that are stored in the model and are no inputs.
+    """
+    light = onnx.ModelProto(**{field.name: value for field, value in model.ListFields() if field.name != "graph"})
+    fields = {field.name: value for field, value in model.graph.ListFields() if field.name != "initializer"}
+    light.graph.MergeFrom(onnx.GraphProto(**fields))
+    apart, inputs = {}, {value.name for value in model.graph.input}
+    for proto in model.graph.initializer:
+        if proto.data_type != TensorProto.FLOAT or len(proto.raw_data) < LARGE or proto.name in inputs:
+            light.graph.initializer.append(proto)
+        else:
+            apart[proto.name] = array = numpy_helper.to_array(proto)
+            outside(light.graph.initializer.add(name=proto.name), array, "apart", 0, array.nbytes)
+    return light, apart
+
+
+def save_graph(graph: Graph, path: Path | str) -> str:
+    """Write the model of a graph atomically and return its hash (`model_hash`).
 
     If the model exceeds protobuf's limit, its weights go to `<name>.data` in the same folder, with one weight in memory
     at a time. An existing model of this name is removed before the weights are replaced, since it would read the new
@@ -136,15 +155,26 @@ def save_graph(graph: Graph, path: Path | str) -> None:
     Raises:
       RLFlowError: folding fails or the file cannot be written.
     """
-    path, writer = Path(path), _Writer(graph)
+    path, writer, digest = Path(path), _Writer(graph), hashlib.sha256()
     if writer.fits_into_one_file:
-        save_model(writer.with_weights(), path)
-        return
+        content = serialised(writer.with_weights())
+        write_bytes(path, content)
+        digest.update(content)
+        return digest.hexdigest()
     data = path.with_name(f"{path.name}.data")
     with new_file(data) as file:
-        model = writer.with_weights_outside(data.name, file.write)
+
+        def put(block: bytes | memoryview) -> None:
+            file.write(block)
+            digest.update(block)
+
+        model = writer.with_weights_outside(data.name, put)
         path.unlink(missing_ok=True)
     save_model(model, path)
+    for entry in external_locations(model):
+        entry.value = ""
+    digest.update(serialised(model))
+    return digest.hexdigest()
 
 
 def save_model(model: onnx.ModelProto, path: Path | str) -> None:
@@ -153,7 +183,7 @@ def save_model(model: onnx.ModelProto, path: Path | str) -> None:
 
 
 def model_hash(graph: Graph) -> str:
-    """Return the SHA-256 digest of the file that `save_graph` writes.
+    """Return the SHA-256 digest of the file that `save_graph` writes, in hexadecimal digits.
 
     If `save_graph` writes external weights, the digest covers the bytes of the weights, followed by the model with an
     empty location of the weights, so that the digest does not depend on the file name.

@@ -336,10 +336,12 @@ def rewrite(
     result = run_search("beam", start_of(task, "single"), Limits(seconds), **SEARCH)
     if result.state.objective // FRACTIONS >= task.initial.objective // FRACTIONS:
         return None
-    save_graph(result.state.graph, path)
+    sha256 = save_graph(result.state.graph, path)
     costs = {"peak": graph_cost(task.cost, graph).runtime_ps // FRACTIONS, "after": result.state.objective // FRACTIONS}
     bound = shapes if fix else {}
-    receipt = make_receipt(graph, task.rules, FAMILIES, result.actions, result.state.graph, costs, bound, sizes=sizes)
+    receipt = make_receipt(
+        graph, task.rules, FAMILIES, result.actions, result.state.graph, costs, bound, sizes=sizes, sha256=sha256
+    )
     return Rewritten(path, receipt, _passed_checks(source, path, receipt, shapes, fix, threads, feeds))
 
 

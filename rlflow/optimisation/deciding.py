@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence
 
 from rlflow.common.messages import counted, say
 from rlflow.costs import CostModel, TimeIsUp, graph_cost, graph_spread, timing_until
+from rlflow.costs.measured import MARGIN
 from rlflow.costs.predicted import predicting
 from rlflow.costs.timing import Z
 from rlflow.graph.ir import Graph
@@ -127,7 +128,9 @@ def search_in_rounds(
 
     A later round may find what an earlier one missed. A candidate of an earlier round stays, with its corrected cost.
     After a round in which no timing is worth its time, one more round gives its searches all the time that is left. It
-    is left out if all searches ended by themselves. There are at most ROUNDS rounds.
+    is left out if all searches ended by themselves. There are at most ROUNDS rounds. A round that finds no gain
+    above MARGIN, neither before nor after its timings, is the last one: the final measurement does not show a smaller
+    gain.
 
     Args:
       best, options, seconds, seed, deadline, spent: see `rlflow.optimisation.anytime.search_all`.
@@ -142,11 +145,15 @@ def search_in_rounds(
         is_last = len(rounds) == ROUNDS - 1 or (bool(rounds) and not rounds[-1]["timed"])
         share = 1.0 if is_last else SEARCHES
         result = search_all(best, options, seconds, seed, deadline, seconds - share * left)
+        promised = best.gain(best.candidates()[0])
         timed = 0 if is_last else time_what_decides(best, (end - time.monotonic()) / 2)
         rewrites = sum(record["interactions"] for record in result["methods"].values())
         rounds.append({"rewrites": rewrites, "timed": timed})
         if timed:
             say(f"{counted(timed, 'kernel')} timed that may decide: {best}")
         elif all(record["stop"] != "seconds" for record in result["methods"].values()):
+            break
+        if max(promised, best.gain(best.candidates()[0])) < 100 * MARGIN and not is_last:
+            say(f"the search ends, because no candidate promises a gain of {MARGIN:.0%}")
             break
     return result | {"rounds": rounds}

@@ -120,9 +120,9 @@ def deliver(
     if name != "original":
         path = folder / "optimised.onnx"
         bound = shapes if options.fix else {}
-        receipt = _receipt(task, checked[name], result[name]["measured"], families, bound, options)
+        sha256 = save_graph(checked[name].state.graph, path)
+        receipt = _receipt(task, checked[name], result[name]["measured"], families, bound, options, sha256)
         write_json(folder / "receipt.json", receipt)
-        save_graph(checked[name].state.graph, path)
         if result[name]["measured"] is not None and options.threads > 1:
             seconds, sizes = ONE_THREAD * options.measure_seconds, sizes_to_measure(task, shapes)
             with spent_on(VERDICT):
@@ -222,8 +222,9 @@ def _remove(path: Path) -> None:
 
 
 def _receipt(
-    task: Task, chosen: Candidate, measured: dict | None, families: list[str], bound: dict, options: DeliveryOptions
-) -> dict:
+    task: Task, chosen: Candidate, measured: dict | None, families: list[str], bound: dict, options: DeliveryOptions,
+    sha256: str,
+) -> dict:  # fmt: skip
     costs = {
         "threads": options.threads,
         "estimated": {"original_ms": runtime_ms(task.original_cost), "optimised_ms": chosen.state.runtime_ms},
@@ -232,7 +233,7 @@ def _receipt(
     actions = (*task.preparation, *chosen.actions)
     return make_receipt(
         task.original, task.rules, families, actions, chosen.state.graph, costs, bound, options.exact, task.sizes,
-        task.widened,
+        task.widened, sha256,
     )  # fmt: skip
 
 

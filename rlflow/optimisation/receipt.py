@@ -44,7 +44,7 @@ def versions() -> dict[str, str]:
 def make_receipt(
     original: Graph, rules: RuleSet, families: list[str], actions, result: Graph, costs: dict,
     shapes: Mapping | None = None, exact: bool = False, sizes: Sequence[Mapping[str, int]] = ({},),
-    widened: Graph | None = None,
+    widened: Graph | None = None, sha256: str | None = None,
 ) -> dict:  # fmt: skip
     """Make the receipt of a result.
 
@@ -59,6 +59,7 @@ def make_receipt(
       exact: True if `rules` holds only the exact rules of the families.
       sizes: the typical sizes of the remaining symbols, at which `costs` were estimated and measured.
       widened: the original with float32 between its inputs and outputs, if the actions begin there; else None.
+      sha256: the hash of the exported `result`, which `save_graph` returns; None to export it once more.
 
     Returns:
       A JSON-able dictionary. An action inside a body of an If, Loop or Scan names the body, such as "loop_3/body".
@@ -82,7 +83,7 @@ def make_receipt(
             for (x, k), path in zip(actions, bodies_of(widened or original, rules, actions), strict=True)
         ],
         "result_hash": result.hash,
-        "model_sha256": model_hash(result),
+        "model_sha256": sha256 or model_hash(result),
         "costs": costs,
         "versions": versions(),
     }
@@ -222,16 +223,17 @@ def check_result(receipt: dict, graph: Graph) -> None:
     """
     if graph.hash != receipt["result_hash"]:
         raise RLFlowError("the replay ends at another graph than the receipt states")
-    if model_hash(graph) != receipt["model_sha256"] and receipt["format"] != FORMAT:
+    if model_hash(graph) == receipt["model_sha256"]:
+        return
+    if receipt["format"] != FORMAT:
         raise RLFlowError(
             "the replay ends at the same graph, but the version of RLFlow that wrote the receipt gave new nodes other "
             "names. Use that version for the same bytes"
         )
-    if model_hash(graph) != receipt["model_sha256"]:
-        raise RLFlowError(
-            "the replay ends at the same graph, but its folded weights differ. Use the versions of the receipt: "
-            f"{receipt.get('versions')}"
-        )
+    raise RLFlowError(
+        "the replay ends at the same graph, but its folded weights differ. Use the versions of the receipt: "
+        f"{receipt.get('versions')}"
+    )
 
 
 class CarriedOver(NamedTuple):

@@ -28,7 +28,7 @@ def test_cells_without_a_measurement_show_a_placeholder():
 
 
 def test_the_tables_show_no_measurement_for_a_kept_original():
-    found = {"seconds": 120.0, "equal": True, "nodes": [9, 8], "delivered": "beam"}
+    found = {"seconds": 120.0, "equal": True, "nodes": [9, 8], "delivered": "beam", "reason": "?", "verdicts": {}}
     made = {"a": found | {"estimated": 5.0, "measured": MEASURED, "replayed": True},
             "b": found | {"estimated": None, "measured": None, "replayed": None}}  # fmt: skip
     one, other = (row[:4] for row in rows_of(optimise.tables(made), "measured"))
@@ -45,6 +45,7 @@ def test_the_tables_show_no_measurement_for_a_kept_original():
     assert rows[0] == ["a", "0.900 (0.850 to 0.950)", "1", "99", "7", "8", NOTHING, "2.0", "2.0", "120", "120"]
     assert rows[1:] == [["geometric mean", "0.900", "1.000", *[NOTHING] * 8]]
     assert rows_of(tables, "clone") == [["`make demo`", "90"]]
+    assert rows_of(tables, "kept") == [["a", "profiled", 0, "?", NOTHING]]
     assert rows_of(tables, "long") == [["a", "0.900 (0.850 to 0.950)", "0.900 (0.850 to 0.950)", "100%"]]
     faster = one | {"measured": MEASURED | {"ratio": 0.9**3}, "unfinished": [5]}
     tables = first_use.tables({"a-predicted": [one, faster], "a-profiled": [other, other]}, {"a": faster}, None)

@@ -14,9 +14,10 @@ from rlflow.common.files import file_hash
 from rlflow.costs import measured
 from rlflow.graph import onnx_runtime as runtime
 from rlflow.graph import onnx_writer
+from rlflow.graph.feeds import Feeds
 from rlflow.graph.ir import Constant, Graph
 from rlflow.graph.onnx_reader import load_graph, model_files
-from rlflow.graph.onnx_writer import copy_model, model_hash, save_graph, to_model
+from rlflow.graph.onnx_writer import copy_model, kept_apart, model_hash, save_graph, to_model
 from rlflow.optimisation.receipt import make_receipt, replay
 from rlflow.optimisation.validate import validate
 from rlflow.rules.language import load_rules
@@ -65,16 +66,30 @@ def test_every_external_weight_is_aligned_to_64_bytes(rewritten, tmp_path, limit
 
 def test_the_model_hash_equals_the_hash_of_the_written_files(rewritten, tmp_path, monkeypatch):
     graph, _ = rewritten
-    save_graph(graph, tmp_path / "small.onnx")
-    assert model_hash(graph) == file_hash(tmp_path / "small.onnx")
+    written = save_graph(graph, tmp_path / "small.onnx")
+    assert written == model_hash(graph) == file_hash(tmp_path / "small.onnx")
     monkeypatch.setattr(onnx_writer, "EXTERNAL_DATA_THRESHOLD", 1000)
-    save_graph(graph, tmp_path / "m.onnx")
+    written = save_graph(graph, tmp_path / "m.onnx")
     named = (tmp_path / "m.onnx.data").read_bytes()
     model = onnx.load(tmp_path / "m.onnx", load_external_data=False)
     for tensor in model.graph.initializer:
         for entry in tensor.external_data:
             entry.value = "" if entry.key == "location" else entry.value
-    assert model_hash(graph) == hashlib.sha256(named + model.SerializeToString(deterministic=True)).hexdigest()
+    wanted = hashlib.sha256(named + model.SerializeToString(deterministic=True)).hexdigest()
+    assert written == model_hash(graph) == wanted
+
+
+def test_a_session_without_its_large_weights_computes_the_same(rewritten, monkeypatch):
+    monkeypatch.setattr(onnx_writer, "LARGE", 2000)
+    model = to_model(rewritten[0])
+    light, apart = kept_apart(model)
+    assert len(apart) > 3 and all(array.nbytes >= 2000 for array in apart.values())
+    assert light.ByteSize() < model.ByteSize() - sum(array.nbytes for array in apart.values()) + 100 * len(apart)
+    inputs = Feeds.of(model).at({"": {}}, 0)[""]
+    for optimise in (False, True):
+        kept, whole = runtime.session(light, 1, optimise, apart=apart), runtime.session(model, 1, optimise)
+        for one, other in zip(runtime.run(kept, inputs), runtime.run(whole, inputs), strict=True):
+            np.testing.assert_array_equal(one, other)
 
 
 def test_a_receipt_replays_to_the_same_bytes(rewritten, tmp_path, limit):

@@ -25,6 +25,7 @@ from rlflow.graph.input_walk import light
 from rlflow.graph.ir import Graph, Interface
 from rlflow.graph.onnx_reader import external_locations, load_graph
 from rlflow.graph.onnx_runtime import session
+from rlflow.graph.onnx_writer import kept_apart
 from rlflow.graph.random_numbers import Draws
 from rlflow.graph.repairs import check_model, refusal
 from rlflow.graph.symbols import Symbols, with_ranks
@@ -138,10 +139,9 @@ class Model:
         extra = [name for name in dict.fromkeys(tensors) if name not in self.outputs]
         if isinstance(self.source, Path) and not extra:
             return session(self.source, threads, optimise)  # makes no copy of the weights
-        model = onnx.ModelProto()
-        model.CopyFrom(self.proto)
+        model, apart = kept_apart(self.proto)
         model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in extra)
-        return session(model, threads, optimise, self.folder)
+        return session(model, threads, optimise, self.folder, apart=apart)
 
     def takes(self, shapes: Mapping[str, tuple[int, ...]]) -> bool:
         """Return whether all fixed dimensions of the inputs have the given sizes.
