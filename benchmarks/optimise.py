@@ -10,6 +10,7 @@ and the ONNX checker checks it. A replay of the receipt in another process must 
 import os
 import shutil
 import sys
+from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -39,7 +40,8 @@ def optimise(model: str, seed: int, *options: str, prior: str | None = None) -> 
 
     Returns:
         "seconds": duration of the command. "spent": part of the run → seconds (`rlflow.common.spending`). "rewrites":
-            rewrites that the searches carried out. "unfinished": rewrites of each search that the time limit ended.
+            rewrites that the searches carried out. "unfinished": rewrites of each search that the time limit ended
+            in its last round, in all rounds together.
             "delivered": name of the delivered candidate, or "original". "reason": why it was delivered. "verdicts":
             name of each measured candidate → the ratio of its latency to the original's and its 95 % interval, as the
             run measured them. "estimated": estimated gain of this candidate in percent, or None. "measured": result of
@@ -58,15 +60,18 @@ def optimise(model: str, seed: int, *options: str, prior: str | None = None) -> 
         )  # fmt: skip
         original, result = run_folder / "model.onnx", read_json(run_folder / "eval.json")
         searches = read_json(run_folder / "search.json")
-        carried_out = [one["rewrites"] for one in searches.get("rounds", [])]  # with the predicted cost
+        rewrites = Counter()
+        for one in searches.get("rounds", []):  # with the predicted cost
+            rewrites.update(one["rewrites"])
+        rewrites = rewrites or Counter({name: one["interactions"] for name, one in searches["methods"].items()})
         best = result["candidates"].get(result["delivered"], {})
         is_original = out.read_bytes() == original.read_bytes()
         findings = validate(original, out, seeds=SEEDS)
         return {
             "seconds": seconds,
             "spent": result["spent"],
-            "rewrites": sum(carried_out or [one["interactions"] for one in searches["methods"].values()]),
-            "unfinished": [one["interactions"] for one in searches["methods"].values() if one["stop"] == "seconds"],
+            "rewrites": rewrites.total(),
+            "unfinished": [rewrites[name] for name, one in searches["methods"].items() if one["stop"] == "seconds"],
             "delivered": result["delivered"],
             "reason": result["reason"],
             "verdicts": {

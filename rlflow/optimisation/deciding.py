@@ -136,19 +136,20 @@ def search_in_rounds(
       best, options, seconds, seed, deadline, spent: see `rlflow.optimisation.anytime.search_all`.
 
     Returns:
-      the result of the last `search_all`, and "rounds": for each round the number of rewrites that its searches carried
-      out, and the number of kernels that were timed after them.
+      the result of the last `search_all`, and "rounds": for each round "rewrites", the number of rewrites that each
+      search carried out, and "timed", the number of kernels that were timed after the searches.
     """
     end, rounds, is_last = time.monotonic() + seconds - spent, [], False
     while not is_last:
         left = max(end - time.monotonic(), 0.0)
         is_last = len(rounds) == ROUNDS - 1 or (bool(rounds) and not rounds[-1]["timed"])
         share = 1.0 if is_last else SEARCHES
+        before = dict(best.records)
         result = search_all(best, options, seconds, seed, deadline, seconds - share * left)
+        ran = {name: record for name, record in best.records.items() if record is not before.get(name)}
         promised = best.gain(best.candidates()[0])
         timed = 0 if is_last else time_what_decides(best, (end - time.monotonic()) / 2)
-        rewrites = sum(record["interactions"] for record in result["methods"].values())
-        rounds.append({"rewrites": rewrites, "timed": timed})
+        rounds.append({"rewrites": {name: one["interactions"] for name, one in ran.items()}, "timed": timed})
         if timed:
             say(f"{counted(timed, 'kernel')} timed that may decide: {best}")
         elif all(record["stop"] != "seconds" for record in result["methods"].values()):

@@ -16,6 +16,7 @@ from rlflow.costs.timing import Timing, known_inputs, signature_text
 from rlflow.env.state import Task
 from rlflow.graph.ir import Graph, TensorType
 from rlflow.graph.onnx_reader import load_graph
+from rlflow.graph.onnx_writer import model_hash
 from rlflow.optimisation.candidates import Candidate
 from rlflow.optimisation.delivery import DeliveryOptions, _describe_graph, _receipt, sizes_to_measure
 from rlflow.optimisation.receipt import replay
@@ -208,7 +209,7 @@ def test_a_receipt_begins_with_the_preparation_of_the_model():
     second = tuple(map(int, task.initial.valid_actions()[0]))
     chosen = Candidate("greedy", task.initial.apply(*second), [second], 1, 0.0)
     options = DeliveryOptions([0], 1e-4, measure_seconds=0.0, sessions=1, threads=1, seed=0)
-    receipt = _receipt(task, chosen, None, [], {}, options)
+    receipt = _receipt(task, chosen, None, [], {}, options, model_hash(chosen.state.graph))
     assert [(one["xfer_id"], one["location"]) for one in receipt["actions"]] == [action, second]
     assert receipt["original_hash"] == whole.graph.hash != task.graph.hash
     assert task.original_cost == whole.initial.cost

@@ -186,7 +186,7 @@ def test_a_search_misled_by_predictions_ends_at_the_best_graph_by_timings(task, 
     assert all(found.graph_cost.nodes[node.id] == known.node_cost(found.graph, node) for node in changed)
     rounds = result["rounds"]
     assert len(rounds) > 1 and rounds[-1]["timed"] == 0 and sum(one["timed"] for one in rounds) == len(timed)
-    assert rounds[0]["rewrites"] > 0
+    assert sum(rounds[0]["rewrites"].values()) > 0
 
 
 def test_a_search_whose_first_round_promises_too_little_ends(task, timed, tmp_path, monkeypatch):
