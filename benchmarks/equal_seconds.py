@@ -242,7 +242,7 @@ def compare(model: str, seed: int, measure_seconds: float, search_seconds: float
     Returns:
         method → a dict. "ratio" and "interval": latency of the method's file / latency of the file of *estimate*; for
             *estimate* itself / latency of the original. "seconds": duration of the method. "probed": number of graphs
-            measured one by one. "estimate": estimated cost of the file / estimated cost of the original.
+            measured one by one.
     """
     results: dict[str, dict] = {}
     with TemporaryDirectory() as name:
@@ -259,9 +259,8 @@ def compare(model: str, seed: int, measure_seconds: float, search_seconds: float
             if method == METHODS[0]:
                 before, before_hash = bench.folder / "estimate.onnx", state.hash
                 save_graph(state.graph, before)
-            estimate = state.objective / bench.task.initial.objective
             kept = {key: judged[key] for key in ("ratio", "interval")}
-            results[method] = kept | {"seconds": seconds, "probed": probed, "estimate": estimate}
+            results[method] = kept | {"seconds": seconds, "probed": probed}
     return results
 
 

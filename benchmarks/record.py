@@ -45,13 +45,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_json, write_json, write_text
 from rlflow.common.processes import fresh_processes
 from rlflow.graph.onnx_runtime import machine
+from rlflow.runs.folder import versions
 
 ROOT = Path(__file__).parent.parent
 MAIN = sys.modules["__main__"]  # kept, because `fresh_processes` replaces it while another thread starts a process
@@ -100,15 +100,11 @@ class Identity:
         return f"RLFlow {self.version}, commit {self.commit[:SHORT]}{changes}, {self.machine}"
 
 
-def current_identity(root: Path = ROOT) -> Identity:
-    """Return the identity of this machine and of the code in the repository `root`."""
-    packages = {"python": sys.version.split()[0]}
-    for name in PACKAGES:
-        try:
-            packages[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return Identity(version("rlflow"), *_code_state(root), machine(), packages)
+def current_identity() -> Identity:
+    """Return the identity of this machine and of the code in this repository."""
+    known = versions()
+    packages = {name: known[name] for name in ("python", *PACKAGES) if name in known}
+    return Identity(known["rlflow"], *_code_state(ROOT), machine(), packages)
 
 
 def _code_state(root: Path) -> tuple[str, str]:

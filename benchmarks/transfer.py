@@ -127,19 +127,17 @@ def fold_gains(fold: int, seed: int) -> dict:
 
     Returns:
         model → "learnt" and "untrained": results of `acted`; "greedy", "beam" and "beam_same_seconds" (as long as the
-            agent acted): results of `search_gain`; "learning_seconds": duration of the training.
+            agent acted): results of `search_gain`.
     """
-    started, learn_on = time.perf_counter(), [name for name in LEARN_ON if name not in FOLDS[fold]]
+    learn_on = [name for name in LEARN_ON if name not in FOLDS[fold]]
     result = {}
     with TemporaryDirectory() as folder:
         learnt, untrained = learn(seed, learn_on, Path(folder)), agent(seed)
-        learning = time.perf_counter() - started
         for model in FOLDS[fold]:
             spec, limits = EnvSpec(model, cost="analytic", threads=1), Limits(interactions=INTERACTIONS)
             result[model] = {
                 "learnt": acted(learnt, model, seed), "untrained": acted(untrained, model, seed),
                 "greedy": search_gain(spec, "greedy", limits), "beam": search_gain(spec, "beam", limits),
-                "learning_seconds": learning,
             }  # fmt: skip
             seconds = Limits(seconds=result[model]["learnt"]["seconds"])
             result[model]["beam_same_seconds"] = search_gain(spec, "beam", seconds)

@@ -258,7 +258,7 @@ def measure(model: str, method: str, seed: int, seconds: float, database: str) -
 
     Returns:
         "gain": reduction of the estimated cost in percent. "seconds": duration without the timing of kernels.
-            "timing_seconds": duration of these timings. "path": result of `valley_of` for the best graph.
+            "path": result of `valley_of` for the best graph.
     """
     with TemporaryDirectory() as folder:
         cell = Cell(model, seed, seconds, database, Path(folder))
@@ -267,10 +267,10 @@ def measure(model: str, method: str, seed: int, seconds: float, database: str) -
         else:
             search, moves = method.split(", ")
             actions = cell.search(search, moves)
-        spent, timed = cell.clock(), cell.timing_seconds
+        spent = cell.clock()
         objectives = [state.objective for state in states_along(cell.task, actions)]
     gain = improvement(objectives[0], objectives[-1])
-    return {"gain": gain, "seconds": spent, "timing_seconds": timed, "path": valley_of(objectives)}
+    return {"gain": gain, "seconds": spent, "path": valley_of(objectives)}
 
 
 def valley_of(objectives: list[int]) -> dict:

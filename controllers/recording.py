@@ -22,6 +22,7 @@ from rlflow.collect.rollouts import SHARD_EPISODES, record, shard_path
 from rlflow.common.errors import RLFlowError
 from rlflow.common.task import State
 from rlflow.env.step import Recalls, StepEnv
+from rlflow.optimisation.candidates import states_along
 from worldmodel.base import WorldModel
 from worldmodel.latent_env import LatentEnv
 
@@ -121,10 +122,8 @@ class Player:
         After a restart, the states are computed again from the actions of the episode. This uses no interactions.
         """
         if self._trunk is None:
-            moves, states = self._rewrites(first), [self.env.task.initial]
-            for xfer_id, location in moves:
-                states.append(states[-1].apply(xfer_id, location))
-            self._trunk = Way(moves, states)
+            moves = self._rewrites(first)
+            self._trunk = Way(moves, states_along(self.env.task, moves))
         return self._trunk
 
 

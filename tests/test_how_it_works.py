@@ -63,7 +63,7 @@ def test_the_second_rewrite_needs_the_first_and_outweighs_its_cost(squeezenet):
 
 def test_rules_are_quoted_verbatim():
     rules = load_rules()
-    assert f"{len(rules)} such equations" in PAGE
+    assert f"{len(rules)} *rules*" in PAGE
     quoted = re.search(r"```\n(relu-maxpool: .*?)\n```", PAGE, flags=re.DOTALL)[1]
     assert quoted in (DOCS.parent / "rlflow/rules/elementwise.rules").read_text()
 

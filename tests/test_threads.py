@@ -11,6 +11,7 @@ import pytest
 
 from rlflow.cli.main import make_parser
 from rlflow.costs import timing
+from rlflow.costs.kernel_models import Timed, empty_model, roused
 from rlflow.env.graph_rewrite import EnvSpec
 from rlflow.graph.drawn_inputs import random_inputs
 from rlflow.graph.onnx_runtime import run, session
@@ -70,14 +71,14 @@ def test_extra_work_wakes_the_threads_of_a_timed_kernel_if_there_are_several(mon
     monkeypatch.setattr(timing, "session", lambda model, *a, **k: timed.append(model) or session(model, *a, **k))
     for threads in (1, 2):
         timed.clear()
-        timing.time_model(timing.empty_model(), threads, 1.0)
+        timing.time_model(Timed(empty_model()), threads, 1.0)
         awake = {"MatMul" in [node.op_type for node in model.graph.node] for model in timed}
         assert awake == {threads > 1}
 
 
 def test_the_work_that_wakes_the_threads_does_not_change_the_timed_model():
-    model = timing.empty_model()
-    beside = timing.roused(model, 3)
+    model = empty_model()
+    beside = roused(model, 3)
     inputs = random_inputs(beside, 0)
     (expected,) = run(session(model, 3), {"x": inputs["x"]})
     assert np.array_equal(run(session(beside, 3), inputs, ["y"])[0], expected) and len(model.graph.node) == 1

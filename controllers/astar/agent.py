@@ -6,7 +6,7 @@ high: a problem that every search solves, or none, teaches little. The random nu
 alone, so that a resumed training gives the same bytes as an uninterrupted one.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -27,6 +27,7 @@ from controllers.astar.search import (
 from controllers.base import Learner, StopReason, derive_seed, same_shapes
 from controllers.controller_options import QSTAR, AStarConfig
 from rlflow.common.task import EncodingSpec, GraphArrays, LocalState
+from rlflow.optimisation.candidates import states_from
 from rlflow.search.base import Limits, Search, SearchResult, run_search, uninterrupted
 from worldmodel.trainer import Diverged, check_finite
 from worldmodel.weights import Adam, apply_clipped, module_arrays, restore_arrays, with_slots
@@ -331,14 +332,6 @@ class AStar(Learner):
         self.best_return, self.scale = float(arrays["best_return"]), float(arrays["scale"])
         self.lowest, self.success, self.paths = arrays[LOWEST], arrays[SUCCESS], arrays[PATHS]
         self._planned.clear()
-
-
-def states_from(state: LocalState, actions: Iterable[tuple[int, int]]) -> list[LocalState]:
-    """Return a state, and the states that actions lead to from it."""
-    states = [state]
-    for sort, index in actions:
-        states.append(states[-1].apply(sort, index))
-    return states
 
 
 def _percent(objective: int, state: LocalState) -> float:

@@ -5,7 +5,7 @@ A cost model has one line in `COSTS`. Its members:
     reach: int                           largest distance in edges of the nodes that a node's cost may depend on
     passes: container of str or None     operators that a path to these nodes may lead through; None: all operators
     open(threads, database) -> model     class method: make the model from a config
-    node_cost(graph, node) -> NodeCost   depends on what `rlflow.costs.timing.signature` holds, never on names or ids
+    node_cost(graph, node) -> NodeCost   depends on what `signatures.signature` holds, never on names or ids
     deadline: float                      optional, for a model that times operators: set by `timing_until`
     spread(graph, node) -> Spread        optional: the uncertainty of node_cost, for each timing that it depends on
     time_again(timing)                   optional, for a model that times operators: repeat a timing in its spread

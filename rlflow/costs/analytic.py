@@ -24,8 +24,10 @@ from onnx import helper, numpy_helper
 from rlflow.common.spending import KERNELS, spent_on
 from rlflow.costs import FREE, NodeCost
 from rlflow.costs.database import TimingDatabase
+from rlflow.costs.kernel_models import Timed, empty_model, float_model
+from rlflow.costs.signatures import signature
 from rlflow.costs.target import Target
-from rlflow.costs.timing import Timing, empty_model, float_model, signature, time_model
+from rlflow.costs.timing import Timing, time_model
 from rlflow.graph.ir import ABSENT, Graph, Node, TensorType
 
 
@@ -185,10 +187,10 @@ def calibrate(database: TimingDatabase, threads: int) -> Machine:
     """
     database.check_here()
     with spent_on(KERNELS), database.lock():
-        start = time_model(empty_model(), threads, BUDGET_MS).median
-        product = time_model(_product(), threads, BUDGET_MS)
-        total = time_model(_sum(), threads, BUDGET_MS)
-        chain = time_model(_chain(), threads, BUDGET_MS, optimise=False)
+        start = time_model(Timed(empty_model()), threads, BUDGET_MS).median
+        product = time_model(Timed(_product()), threads, BUDGET_MS)
+        total = time_model(Timed(additions(1, ELEMENTS)), threads, BUDGET_MS)
+        chain = time_model(Timed(_chain(), optimise=False), threads, BUDGET_MS)
     picoseconds = {
         "flop": _scaled(product, start, 2 * SIDE**3),
         "byte": _scaled(total, start, 3 * 4 * ELEMENTS),
@@ -246,9 +248,11 @@ def _product() -> onnx.ModelProto:
     return float_model([node], {"x": square}, {"y": square}, [numpy_helper.from_array(weight, "w")])
 
 
-def _sum() -> onnx.ModelProto:
-    node = helper.make_node("Add", ["x", "z"], ["y"])
-    return float_model([node], {"x": [ELEMENTS], "z": [ELEMENTS]}, {"y": [ELEMENTS]})
+def additions(count: int, elements: int) -> onnx.ModelProto:
+    """Return a model that adds one vector `count` times to another, both float32 [elements]."""
+    names = ["x", *(f"t{k}" for k in range(count - 1)), "y"]
+    nodes = [helper.make_node("Add", [a, "z"], [b]) for a, b in zip(names, names[1:], strict=False)]
+    return float_model(nodes, {"x": [elements], "z": [elements]}, {"y": [elements]})
 
 
 def _chain() -> onnx.ModelProto:

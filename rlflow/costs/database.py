@@ -35,7 +35,7 @@ TABLE = """CREATE TABLE IF NOT EXISTS timings (
     signature TEXT, threads INTEGER, machine TEXT, onnxruntime TEXT, date TEXT,
     median_ns REAL, low_ns REAL, high_ns REAL, repeats INTEGER,
     PRIMARY KEY (signature, threads, machine, onnxruntime))"""
-# Digests of the kernels that ONNX Runtime makes of timed operators (`rlflow.costs.timing.kernel_digest`).
+# Digests of the kernels that ONNX Runtime makes of timed operators (`rlflow.costs.signatures.kernel_digest`).
 KERNELS = """CREATE TABLE IF NOT EXISTS kernels (
     signature TEXT, threads INTEGER, machine TEXT, onnxruntime TEXT, date TEXT, kernel TEXT,
     PRIMARY KEY (signature, threads, machine, onnxruntime))"""

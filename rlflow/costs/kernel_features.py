@@ -79,7 +79,7 @@ def described(signature: str) -> Description | None:
     for damaged signatures, which may come from an imported file.
 
     Args:
-      signature: the text under which a timing is stored (`rlflow.costs.timing.signature_text`).
+      signature: the text under which a timing is stored (`rlflow.costs.signatures.signature_text`).
     """
     try:
         kernel = read_kernel(signature)

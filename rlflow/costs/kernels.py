@@ -1,6 +1,6 @@
 """Kernels as the timing database names them: operators, types and attributes, read from a signature's text.
 
-`rlflow.costs.timing.signature_text` writes the signature of a group of operators as one line. `read_kernel` reads such
+`signatures.signature_text` writes the signature of a group of operators as one line. `read_kernel` reads such
 a line again, so a kernel that was timed on another machine and a kernel of a graph that is searched now have one form.
 A kernel holds no names, no weights and no ids.
 """

@@ -30,7 +30,7 @@ from rlflow.common.errors import RLFlowError
 from rlflow.common.messages import say
 from rlflow.common.processes import Worker, WorkerDied, fresh_processes
 from rlflow.common.system import interruptions, peak_memory_during, resident_memory
-from rlflow.costs.timing import median_with_interval
+from rlflow.costs.timing import Z, median_with_interval
 from rlflow.graph import custom_ops
 from rlflow.graph.feeds import Feeds, size_in_bytes
 from rlflow.graph.ir import Graph
@@ -48,8 +48,7 @@ TOGETHER = 2_000_000_000  # largest size in bytes of two models together whose s
 # differ by about as much.
 MARGIN = 0.01
 RESAMPLES = 1000  # number of resamples of the bootstrap
-# 97.5 % quantiles of the normal distribution, and of Student's t with 1, 2, … degrees of freedom.
-NORMAL = 1.96
+# 97.5 % quantiles of Student's t distribution with 1, 2, … degrees of freedom.
 STUDENT = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23)
 
 
@@ -95,7 +94,7 @@ def ratio_of(sessions: Sequence[Sequence[float]], seed: int) -> Ratio:
     units = np.array(session_pairs if len(session_pairs) > 1 else medians)
     n, middle = len(units), np.mean(units)
     means = units[np.random.default_rng(seed).integers(0, n, (RESAMPLES, n))].mean(axis=1)
-    widen = (n / (n - 1)) ** 0.5 * STUDENT[min(n - 1, len(STUDENT)) - 1] / NORMAL
+    widen = (n / (n - 1)) ** 0.5 * STUDENT[min(n - 1, len(STUDENT)) - 1] / Z
     low, high = middle + widen * (np.percentile(means, (2.5, 97.5)) - middle)
     return Ratio(*np.exp([middle, min(low, middle), max(high, middle)]).tolist())
 

@@ -21,10 +21,11 @@ from rlflow.costs.at_sizes import AtSizes
 from rlflow.costs.database import TimingDatabase, default_path
 from rlflow.costs.kernel_features import Description, described
 from rlflow.costs.kernel_layout import NoTimingOfItsOwn
+from rlflow.costs.kernel_models import Timed, empty_model
 from rlflow.costs.prior import Posterior, Prediction, Prior
 from rlflow.costs.profiled import FLOOR_PS, OVERHEAD, ProfiledCost
 from rlflow.costs.speeds import speeds_here
-from rlflow.costs.timing import Timed, Timing, Z, empty_model
+from rlflow.costs.timing import Timing, Z
 
 SHIPPED = Path(__file__).parent / "kernels.prior.npz"  # the prior of the package; docs/MODEL_CARD.md describes it
 MOST_TIMED = 600  # largest number of timings, the newest ones, that correct predictions; the time grows with its cube

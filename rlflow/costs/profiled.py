@@ -30,20 +30,10 @@ from rlflow.costs.analytic import VIEWS, AnalyticCost, RooflineCost
 from rlflow.costs.database import TimingDatabase
 from rlflow.costs.groups import PASSES, Groups
 from rlflow.costs.kernel_layout import Layout, NoTimingOfItsOwn, is_removed
+from rlflow.costs.kernel_models import Timed, empty_model, group_model, in_blocks, known_inputs, reorder_model
+from rlflow.costs.signatures import group_signature, kernel_digest, signature_text
 from rlflow.costs.target import Target
-from rlflow.costs.timing import (
-    Timed,
-    Timing,
-    empty_model,
-    group_model,
-    group_signature,
-    in_blocks,
-    kernel_digest,
-    known_inputs,
-    reorder_model,
-    signature_text,
-    time_model,
-)
+from rlflow.costs.timing import Timing, time_model
 from rlflow.graph.ir import ABSENT, Graph, Node, TensorType
 
 # The smallest cost of a kernel in picoseconds. The time of a fast kernel is smaller than the noise of the overhead of a
@@ -271,7 +261,7 @@ class ProfiledCost:
 
     def _time(self, timed: Timed) -> Timing:
         with self._charged():
-            return time_model(timed.model, self.threads, self.budget_ms, timed.optimise, timed.given, timed.apart)
+            return time_model(timed, self.threads, self.budget_ms)
 
     @contextmanager
     def _charged(self) -> Iterator[None]:

@@ -14,9 +14,10 @@ import onnx
 from onnx import helper, numpy_helper
 
 from rlflow.common.spending import KERNELS, spent_on
-from rlflow.costs.analytic import BUDGET_MS, calibrate, calibrated
+from rlflow.costs.analytic import BUDGET_MS, additions, calibrate, calibrated
 from rlflow.costs.database import TimingDatabase
-from rlflow.costs.timing import Timing, empty_model, float_model, time_model
+from rlflow.costs.kernel_models import Timed, empty_model, float_model
+from rlflow.costs.timing import Timing, time_model
 
 SETS = (3 * 4 * 2**13, 3 * 4 * 2**18, 3 * 4 * 2**22)  # bytes of three tensors in the near cache, far cache and memory
 ADDITIONS = {"near": (64, 2**13), "cached": (4, 2**18)}  # name → additions in a model, elements of each tensor
@@ -85,14 +86,14 @@ def vector_bits(machine: str) -> int:
 
 def _measure(database: TimingDatabase, threads: int) -> None:
     with spent_on(KERNELS), database.lock():
-        start = time_model(empty_model(), threads, BUDGET_MS).median
+        start = time_model(Timed(empty_model()), threads, BUDGET_MS).median
         launch = calibrated(database, threads).launch / 1e3  # in ns
         flops = 2 * 9 * CHANNELS**2 * SIDE**2
         database.replace(
-            "roofline: convolution", threads, _per(time_model(_convolution(), threads, BUDGET_MS), start, flops)
+            "roofline: convolution", threads, _per(time_model(Timed(_convolution()), threads, BUDGET_MS), start, flops)
         )
         for name, (count, elements) in ADDITIONS.items():
-            timing = time_model(_additions(count, elements), threads, BUDGET_MS, optimise=False)
+            timing = time_model(Timed(additions(count, elements), optimise=False), threads, BUDGET_MS)
             database.replace(
                 f"roofline: {name}", threads, _per(timing, start + count * launch, count * 3 * 4 * elements)
             )
@@ -108,9 +109,3 @@ def _convolution() -> onnx.ModelProto:
     node = helper.make_node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1])
     image = [1, CHANNELS, SIDE, SIDE]
     return float_model([node], {"x": image}, {"y": image}, [numpy_helper.from_array(weight, "w")])
-
-
-def _additions(count: int, elements: int) -> onnx.ModelProto:
-    names = ["x", *(f"t{k}" for k in range(count - 1)), "y"]
-    nodes = [helper.make_node("Add", [a, "z"], [b]) for a, b in zip(names, names[1:], strict=False)]
-    return float_model(nodes, {"x": [elements], "z": [elements]}, {"y": [elements]})

@@ -27,7 +27,8 @@ from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_json, write_bytes, write_json
 from rlflow.costs.database import COLUMNS, VERSION, TimingDatabase
 from rlflow.costs.kernel_layout import NoTimingOfItsOwn, block
-from rlflow.costs.timing import Timed, Timing
+from rlflow.costs.kernel_models import Timed
+from rlflow.costs.timing import Timing
 from rlflow.graph.onnx_runtime import session
 
 UNRECORDED = Timing(1e9, 1e9, 1e9, 1)  # one second; the timing of a kernel that was not recorded

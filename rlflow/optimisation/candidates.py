@@ -1,6 +1,6 @@
 """Candidates for delivery: the result of a search or controller, as a state with the actions that lead to it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -57,17 +57,22 @@ def measurement_seconds(figures: Mapping) -> float:
     return float(figures.get("measurement_seconds", 0.0))
 
 
-def states_along(task: Task, actions: Sequence[tuple[int, int]]) -> list[State]:
-    """Return the initial state and the state after each action.
+def states_from(state: State, actions: Iterable[tuple[int, int]]) -> list[State]:
+    """Return a state and the state after each action.
 
     Args:
-      task: the step-by-step task.
-      actions: (xfer_id, location) pairs, valid from the initial state.
+      state: the first state.
+      actions: (xfer_id, location) pairs, valid from this state.
     """
-    states = [task.initial]
+    states = [state]
     for xfer_id, location in actions:
         states.append(states[-1].apply(int(xfer_id), int(location)))
     return states
+
+
+def states_along(task: Task, actions: Iterable[tuple[int, int]]) -> list[State]:
+    """Return the initial state of a step-by-step task and the state after each action (`states_from`)."""
+    return states_from(task.initial, actions)
 
 
 def follow(task: Task, actions: Sequence[tuple[int, int]]) -> State:

@@ -139,7 +139,7 @@ def test_ratios_over_seeds_are_geometric_means():
 def test_the_depth_of_a_valley_is_the_excess_over_the_lowest_earlier_cost():
     assert valleys.valley_of([100, 90, 95, 99, 80]) == {"steps": 4, "losses": 2, "depth": 9.0}
     assert valleys.valley_of([100]) == {"steps": 0, "losses": 0, "depth": 0.0}
-    found = {"gain": 20.0, "seconds": 60.0, "timing_seconds": 1.0, "path": {"steps": 4, "losses": 2, "depth": 9.0}}
+    found = {"gain": 20.0, "seconds": 60.0, "path": {"steps": 4, "losses": 2, "depth": 9.0}}
     tables = valleys.tables({"a": {"beam, single": [found], "xrlflow": [found | {"gain": 10.0}]}})
     assert rows_of(tables, "paths") == [["a", "beam, single", "20.00 %", 4, 2, "9.00 %"]]
     gains = [row for row in rows_of(tables, "gains") if row[1] != "–"]

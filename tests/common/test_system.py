@@ -17,6 +17,7 @@ import pytest
 from rlflow.common import system
 from rlflow.common.files import new_file, write_bytes
 from rlflow.costs import measured, timing
+from rlflow.costs.kernel_models import Timed, empty_model
 from rlflow.optimisation.budget import Stop, stoppable
 
 ROOT = Path(__file__).parents[2]
@@ -102,8 +103,8 @@ def test_measurements_that_the_system_lacks_return_none(windows):
 
 
 def test_timings_without_interruption_counts_are_all_kept_and_never_called_calm(windows):
-    model = timing.empty_model()
-    assert timing.time_model(model, 1, 5.0).repeats >= timing.MIN_REPEATS
+    model = empty_model()
+    assert timing.time_model(Timed(model), 1, 5.0).repeats >= timing.MIN_REPEATS
     result = measured.measure(model, model, sessions=2, seconds=0.2, memory=False)
     assert result["calm"] is None and result["pairs"] >= measured.MIN_PAIRS
 

@@ -8,7 +8,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from controllers.astar.agent import NO_ACTION, AStar, states_from
+from controllers.astar.agent import NO_ACTION, AStar
 from controllers.astar.network import ValueNetwork, choices_of, joined, joined_choices
 from controllers.astar.search import Explored, Tried, astar, examples_along, mcts, qstar
 from controllers.base import StopReason
@@ -21,6 +21,7 @@ from rlflow.common.task import GraphArrays
 from rlflow.env.graph_rewrite import GraphRewriteEnv
 from rlflow.env.states import StateEnv
 from rlflow.env.step import MultiModelEnv, StepEnv
+from rlflow.optimisation.candidates import states_from
 from rlflow.search.base import LimitReached, Limits, Search, SearchResult
 from rlflow.tasks.expressions.state import ExpressionTask, rules_of
 from rlflow.tasks.expressions.syntax import parse_expression

@@ -4,7 +4,7 @@ import pytest
 
 from rlflow.costs import COSTS, FREE, GraphCost, NodeCost, graph_cost, peak_memory, runtime_ms
 from rlflow.costs.analytic import AnalyticCost, Machine
-from rlflow.costs.timing import signature, signature_text
+from rlflow.costs.signatures import signature, signature_text
 from tests.commands import printed
 from tests.costs.graphs import conv, graph, only, swap
 
@@ -96,7 +96,7 @@ def test_signatures_ignore_names_and_distinguish_inputs_attributes_and_constants
 
 def test_signatures_are_the_same_in_every_process():
     program = (
-        "from tests.costs.graphs import *; from rlflow.costs.timing import *;"
+        "from tests.costs.graphs import *; from rlflow.costs.signatures import *;"
         "g = conv('a = Conv<pads=[0,0,0,0]>(x, w, b) y = Relu(a)');"
         "print([signature_text(signature(g, g.nodes[n])) for n in g.order])"
     )

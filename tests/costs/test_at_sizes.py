@@ -11,8 +11,10 @@ from rlflow.common.errors import RLFlowError
 from rlflow.costs import GraphCost, graph_cost, profiled, timing_until
 from rlflow.costs.analytic import AnalyticCost
 from rlflow.costs.at_sizes import AtSizes, at_sizes
+from rlflow.costs.kernel_models import known_inputs
 from rlflow.costs.profiled import ProfiledCost
-from rlflow.costs.timing import Timing, known_inputs, signature_text
+from rlflow.costs.signatures import signature_text
+from rlflow.costs.timing import Timing
 from rlflow.env.state import Task
 from rlflow.graph.ir import Graph, TensorType
 from rlflow.graph.onnx_reader import load_graph
@@ -120,14 +122,14 @@ def test_a_graph_is_bound_once_for_every_size(monkeypatch):
 @pytest.fixture
 def clockwork(monkeypatch) -> list[tuple]:
     """Replace timings by made-up ones; return the list of timed models with their given inputs."""
-    timed = []
+    models = []
 
-    def timing(model, threads, budget_ms, optimise=True, given=None, apart=None):
-        timed.append((model, dict(given or {})))
-        return Timing(*[1000.0 + 500 * len(model.graph.node)] * 3, 3)
+    def timing(timed, threads, budget_ms):
+        models.append((timed.model, timed.given))
+        return Timing(*[1000.0 + 500 * len(timed.model.graph.node)] * 3, 3)
 
     monkeypatch.setattr(profiled, "time_model", timing)
-    return timed
+    return models
 
 
 def test_fused_groups_are_found_once_for_every_size(tmp_path, monkeypatch, clockwork):

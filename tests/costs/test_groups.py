@@ -11,8 +11,9 @@ from rlflow.costs import graph_cost
 from rlflow.costs.analytic import VIEWS
 from rlflow.costs.groups import Groups
 from rlflow.costs.kernel_layout import Layout, block, is_removed, optimised
+from rlflow.costs.kernel_models import NCHWC, group_model, in_blocks
 from rlflow.costs.profiled import ProfiledCost
-from rlflow.costs.timing import NCHWC, Timing, group_model, in_blocks
+from rlflow.costs.timing import Timing
 from rlflow.graph.ir import Graph
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_writer import to_model

@@ -9,8 +9,8 @@ from rlflow.costs.groups import Groups
 from rlflow.costs.kernel_features import NUMBERS, baseline_ps, describe, described, feature_names, features
 from rlflow.costs.kernel_layout import Layout
 from rlflow.costs.kernels import read_kernel
+from rlflow.costs.signatures import group_signature, signature_text
 from rlflow.costs.speeds import SETS, Speeds, vector_bits
-from rlflow.costs.timing import group_signature, signature_text
 from rlflow.graph.ir import ABSENT, Graph, Opaque
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.zoo import load

@@ -31,9 +31,9 @@ def move(patch: pytest.MonkeyPatch, machine: str, times: float | None) -> None:
     With None for `times`, the test fails as soon as a kernel is timed.
     """
 
-    def time_model(model, *_, **__) -> Timing:
+    def time_model(timed, *_) -> Timing:
         assert times is not None, "nothing is timed here"
-        return Timing(*[times * (1000 + model.ByteSize())] * 3, 5)
+        return Timing(*[times * (1000 + timed.model.ByteSize())] * 3, 5)
 
     patch.setattr(database, "machine", lambda: machine)
     patch.setattr(profiled, "time_model", time_model)

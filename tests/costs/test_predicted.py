@@ -30,8 +30,8 @@ def timed(monkeypatch) -> list:
     """Return the list of the timed models; each model takes 7 µs."""
     models = []
 
-    def timing(model, *_):
-        models.append(model)
+    def timing(timed, *_):
+        models.append(timed.model)
         return timing_of(7e6)
 
     monkeypatch.setattr(profiled, "time_model", timing)

@@ -10,8 +10,9 @@ from rlflow.costs import EXACT, Spread
 from rlflow.costs.analytic import VIEWS
 from rlflow.costs.groups import Groups
 from rlflow.costs.kernel_layout import BORDERS, Layout, in_channels_last, optimised
+from rlflow.costs.kernel_models import Timed, group_model
 from rlflow.costs.profiled import ProfiledCost
-from rlflow.costs.timing import group_model, time_model
+from rlflow.costs.timing import time_model
 from rlflow.env.state import Task
 from rlflow.graph.ir import Graph, Node
 from rlflow.graph.onnx_reader import load_graph
@@ -51,7 +52,7 @@ def test_a_quantised_convolution_is_timed_with_channels_last(quantised):
     timed = in_channels_last(model).graph
     sizes = [[dim.dim_value for dim in one.type.tensor_type.shape.dim] for one in (*timed.input, *timed.output)]
     assert [node.op_type for node in timed.node] == ["QLinearConv"] and sizes == [[1, 64, 64, 16]] * 2
-    assert time_model(in_channels_last(model), 1, 1.0, optimise=False).median > 0
+    assert time_model(Timed(in_channels_last(model), optimise=False), 1, 1.0).median > 0
 
 
 def test_an_operator_that_a_rewrite_moves_out_of_its_borders_is_charged_as_floats(quantised, pseudo):

@@ -7,19 +7,11 @@ import onnx
 import onnxruntime
 import pytest
 
-from rlflow.costs import timing
+from rlflow.costs import kernel_models, timing
 from rlflow.costs.kernel_layout import optimised
-from rlflow.costs.timing import (
-    MIN_REPEATS,
-    SESSIONS,
-    SETS,
-    WARM_UPS,
-    empty_model,
-    group_model,
-    group_signature,
-    kernel_digest,
-    time_model,
-)
+from rlflow.costs.kernel_models import Timed, empty_model, group_model
+from rlflow.costs.signatures import group_signature, kernel_digest
+from rlflow.costs.timing import MIN_REPEATS, SESSIONS, SETS, WARM_UPS, time_model
 from rlflow.graph import onnx_writer
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_runtime import run, session
@@ -55,7 +47,7 @@ class Runs:
         """Time a kernel whose run takes `each` milliseconds and writes `nbytes` bytes, with a budget of 20 ms."""
         self.log.clear()
         self.milliseconds, self.sessions, self.sets, self.result = each, 0, 0, np.zeros(nbytes, np.uint8)
-        assert time_model(empty_model(), 1, 20.0).median == each * 1e6
+        assert time_model(Timed(empty_model()), 1, 20.0).median == each * 1e6
         return self
 
     def timed(self) -> list[tuple[int, int]]:
@@ -215,12 +207,12 @@ def test_large_weights_kept_apart_from_the_model_give_the_same_operators_and_res
     names = [value.name for value in parted.graph.output]
     results = run(session(parted, 1, apart=apart), fed, names)[0], run(session(whole, 1), fed, names)[0]
     assert np.array_equal(*results) and results[0].any()
-    assert time_model(parted, 1, 1.0, apart=apart).median > 0
+    assert time_model(Timed(parted, apart=apart), 1, 1.0).median > 0
 
 
 def test_random_weights_repeat_after_a_limit_and_are_never_zero(monkeypatch):
-    monkeypatch.setattr(timing, "DRAWN", 10)
-    numbers = timing._random_numbers((5, 5))
+    monkeypatch.setattr(kernel_models, "DRAWN", 10)
+    numbers = kernel_models._random_numbers((5, 5))
     assert numbers.shape == (5, 5) and numbers.dtype == np.float32 and numbers.min() >= 0.5
     assert np.array_equal(numbers.flat[:10], numbers.flat[10:20]) and len(set(numbers.flat[:10])) == 10
-    assert np.array_equal(timing._random_numbers((2, 3)).flat, timing._random_numbers((6,)))
+    assert np.array_equal(kernel_models._random_numbers((2, 3)).flat, kernel_models._random_numbers((6,)))

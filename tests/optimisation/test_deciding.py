@@ -51,8 +51,8 @@ def timed(monkeypatch) -> list[str]:
     """Return the list of the operators that were timed; each operator takes its time in TRUTH."""
     operators = []
 
-    def timing(model, *_):
-        (op,) = {node.op_type for node in model.graph.node}
+    def timing(timed_model, *_):
+        (op,) = {node.op_type for node in timed_model.model.graph.node}
         operators.append(op)
         return timing_of(TRUTH[op])
 

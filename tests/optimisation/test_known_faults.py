@@ -112,6 +112,7 @@ def test_every_known_fault_exists_and_its_trigger_detects_it(name):
 def test_the_page_of_faults_shows_every_fault_with_its_model():
     assert PAGE.startswith(f"# Known faults of ONNX Runtime {ONNXRUNTIME}\n")
     assert list(MODELS) == [fault.name for fault in KNOWN]
+    assert all(f"## {fault.name}\n\n{fault.what[0].upper()}{fault.what[1:]}.\n" in PAGE for fault in KNOWN)
 
 
 @pytest.mark.parametrize("name, text, other", [

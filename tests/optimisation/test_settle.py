@@ -24,8 +24,8 @@ def promised(tmp_path, monkeypatch, timings: dict[str, list[float]]) -> tuple[Ta
     """
     asked = {op: count() for op in timings}
 
-    def timing(model, *_) -> Timing:
-        (op,) = {node.op_type for node in model.graph.node}
+    def timing(timed_model, *_) -> Timing:
+        (op,) = {node.op_type for node in timed_model.model.graph.node}
         medians = timings.get(op, [5e5])
         median = medians[min(next(asked[op]), len(medians) - 1)] if op in asked else 5e5
         return Timing.of([median] * 100)

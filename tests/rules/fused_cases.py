@@ -167,7 +167,6 @@ FUSED += [
 ]  # fmt: skip
 
 HEADS = dict(a="2x3x8", b="2x4x8", c="2x4x8", s=[2, 3, 2, 4], t=[0, 0, 2, 4], u=[2, 4, 2, -1], o=[2, 3, 8], i=-1)
-SIDE = {k: v for k, v in HEADS.items() if k != "i"} | dict(f=0.5)
 APART = dict(a="2x3x8", b="2x4x8", c="2x4x6", n=2, f=0.5)
 FOUR = dict(q="2x3x4x8", k="2x3x8x5", v="2x3x5x8", i=-1)
 ATTENTION = [

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from rlflow.costs import NodeCost, TimeIsUp
 from rlflow.costs.analytic import AnalyticCost
-from rlflow.costs.timing import signature
+from rlflow.costs.signatures import signature
 from rlflow.env.state import Task
 from tests.toys.tiny import tiny_task
 

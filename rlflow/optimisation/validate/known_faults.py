@@ -58,106 +58,108 @@ def named(name: str) -> KnownFault:
 KNOWN = (
     KnownFault(
         "PadFusion",
-        "a Pad with zeros that only a MaxPool reads becomes the padding of the MaxPool, which stands for minus "
-        "infinity: the result is wrong where all elements of a window are negative",
+        "a Pad with zeros becomes the padding of the MaxPool that alone reads its result. Padding of a MaxPool stands "
+        "for minus infinity, so the result is wrong where all elements of a window are negative",
         triggers.zero_pad_before_maxpool,
     ),
     KnownFault(
         "PadFusion-width",
-        "a Pad with zeros as wide as the window of the pool that is its single consumer becomes padding of the pool, "
-        "which may not be so wide: no session can be made",
+        "a Pad with zeros, as wide as the window of the pool that alone reads its result, becomes the padding of the "
+        "pool. A pool refuses padding as wide as its window, so no session can be made",
         triggers.wide_zero_pad,
     ),
     KnownFault(
         "NchwcTransformer-AveragePool",
-        "an AveragePool, computed in blocks, with a window of which nothing lies inside (it is dilated, and both sides "
-        "are padding): not a number, where it is 0 otherwise",
+        "an AveragePool in blocks has a window that contains padding only (it is dilated, with padding on both "
+        "sides). The result is NaN there, and 0 without optimisations",
         triggers.average_of_nothing,
     ),
     KnownFault(
         "FuseReluClip",
-        "a Clip in float64 with a lower bound that follows a Relu: no session can be made",
+        "a Clip in float64 with a lower bound follows a Relu. No session can be made",
         triggers.clip_after_relu_in_float64,
     ),
     KnownFault(
         "ConvAddActivationFusion",
-        "the sum of two convolutions that are not computed in blocks (grouped, or of weights that are inputs), the "
-        "first of which is an output of the model as well: its tensor is gone, and no session can be made",
+        "an Add reads two convolutions that do not run in blocks (they are grouped, or their weights are inputs), and "
+        "the first convolution is an output of the model, too. The fusion removes this output, so no session can be "
+        "made",
         triggers.convolutions_added,
     ),
     KnownFault(
         "GemmTransposeFusion",
-        "a Gemm, or what becomes one, of two transposed matrices, one of which is an output of the model as well: it "
-        "is gone, and no session can be made",
+        "a Gemm, or a product that becomes a Gemm, reads two transposed matrices, and one of them is an output of the "
+        "model, too. The fusion removes this output, so no session can be made",
         triggers.transposed_outputs,
     ),
     KnownFault(
         "MatMulAddFusion",
-        "the product of no columns with no rows, and an offset: it becomes a Gemm behind a Reshape that is not valid, "
-        "and no session can be made",
+        "an offset is added to a product whose inner dimension is 0. The product becomes a Gemm behind an invalid "
+        "Reshape, so no session can be made",
         triggers.empty_product_and_offset,
     ),
     KnownFault(
         "MatmulTransposeFusion",
-        "batches of products of no columns with no rows, one of which is transposed: the fused kernel leaves in the "
-        "result what was in its memory before",
+        "a batched product with inner dimension 0 reads a transposed operand. The fused kernel does not write its "
+        "result, which keeps the former content of its memory",
         triggers.empty_product_of_transposed,
     ),
     KnownFault(
         "ReshapeFusion",
-        "a Reshape of what is empty to sizes one of which is computed: that becomes -1, which says nothing beside a 0, "
-        "and the model is refused",
+        "a Reshape of an empty tensor reads a computed size. The fusion replaces this size by -1, which is invalid "
+        "beside a 0, so the model is refused",
         triggers.size_of_empty_left_open,
     ),
     KnownFault(
         "ReshapeFusion-sizes",
-        "a Reshape that computes the sizes for a second Reshape, and nothing else reads it: the two are taken for a "
-        "chain of one tensor, and the result is the sizes in place of the data, or no session can be made",
+        "a Reshape computes the sizes of a second Reshape, and no other operator reads them. The fusion takes both "
+        "for a chain on one tensor, so the result is the sizes instead of the data, or no session can be made",
         triggers.reshape_of_sizes,
     ),
     KnownFault(
         "MatMulScaleFusion",
-        "a product with a number that is read by a MatMul, and by a second such product before another MatMul: it is "
-        "removed while it is still read, and no session can be made",
+        "a MatMul reads a tensor times a number, and a second MatMul reads this product times another number. The "
+        "fusion removes the first multiplication while its result is still read, so no session can be made",
         triggers.scale_of_two_products,
     ),
     KnownFault(
         "MatMulScaleFusion-digits",
-        "a number before or after a MatMul in float64 becomes a float32 attribute: digits are lost",
+        "a number that scales an operand or the result of a MatMul in float64 becomes a float32 attribute. Digits are "
+        "lost",
         triggers.digits_of_a_scale,
     ),
     KnownFault(
         "LayerNormFusion-epsilon",
-        "the epsilon of a normalisation that is written out is one for each feature, not one number: the fused kernel "
-        "takes another one",
+        "a normalisation of single operators has one epsilon for each feature instead of one number. The fused kernel "
+        "uses another epsilon",
         triggers.epsilon_of_each_feature,
     ),
     KnownFault(
         "LayerNormFusion-order",
-        "a layer normalisation that is written out with the epsilon as the first of the summands: the fused kernel "
-        "takes another one",
+        "a layer normalisation of single operators adds the variance to the epsilon, with the epsilon first. The "
+        "fused kernel uses another epsilon",
         triggers.epsilon_first,
     ),
     KnownFault(
         "SimplifiedLayerNormFusion",
-        "an RMS normalisation in float64, written out: the fused kernel gives other numbers",
+        "an RMS normalisation of single operators computes in float64. The fused kernel returns other numbers",
         triggers.normalised_in_float64,
     ),
     KnownFault(
         "SimplifiedLayerNormFusion-empty",
-        "an RMS normalisation, written out, over an axis of size 0: the fused kernel refuses the empty axis",
+        "an RMS normalisation of single operators runs over an axis of size 0. The fused kernel refuses an empty axis",
         triggers.normalised_over_nothing,
     ),
     KnownFault(
         "SimplifiedLayerNormFusion-float16",
-        "an RMS normalisation in float16, written out, whose epsilon is a number that another operator reads, too: the "
-        "fused kernel takes another one",
+        "an RMS normalisation of single operators computes in float16, and another operator reads its epsilon, too. "
+        "The fused kernel uses another epsilon",
         triggers.epsilon_of_others_in_float16,
     ),
     KnownFault(
         "SimplifiedLayerNormFusion-vector",
-        "a normalisation of a vector, written out, with the scale or the offset first: it is removed while it is still "
-        "read, and no session can be made",
+        "a normalisation of a vector by single operators has the scale or the offset as the first operand. The fusion "
+        "removes this operand while it is still read, so no session can be made",
         triggers.normalised_vector,
     ),
 )
