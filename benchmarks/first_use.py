@@ -157,11 +157,14 @@ def main() -> int:
     record = Record("first_use", parsed)
     clone = record.part("clone", fresh_clone)
     models, seeds = parsed.model or MODELS, range(parsed.seeds)
+    predicted, profiled = COSTS
     calls = {
-        f"{one}-{cost}-{seed}": (first_run, one, cost, seed, parsed.prior)
-        for seed in seeds for one in models for cost in (COSTS if seed == 0 else COSTS[:1])
+        f"{one}-{predicted}-{seed}": (first_run, one, predicted, seed, parsed.prior)
+        for seed in seeds for one in models
     }  # fmt: skip
-    calls |= {f"{one}-long": (first_run, one, COSTS[0], 0, parsed.prior, LONG_SECONDS) for one in models if one in LONG}
+    longer = [one for one in models if one in LONG]
+    calls |= {f"{one}-long": (first_run, one, predicted, 0, parsed.prior, LONG_SECONDS) for one in longer}
+    calls |= {f"{one}-{profiled}-0": (first_run, one, profiled, 0, parsed.prior) for one in models}
     parts = record.all_parts(calls)
     long = {one: parts.pop(f"{one}-long") for one in LONG if f"{one}-long" in parts}
     figures = {}

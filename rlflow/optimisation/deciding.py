@@ -20,7 +20,6 @@ from collections.abc import Mapping, Sequence
 
 from rlflow.common.messages import counted, say
 from rlflow.costs import CostModel, TimeIsUp, graph_cost, graph_spread, timing_until
-from rlflow.costs.measured import MARGIN
 from rlflow.costs.predicted import predicting
 from rlflow.costs.timing import Z
 from rlflow.graph.ir import Graph
@@ -128,9 +127,7 @@ def search_in_rounds(
 
     A later round may find what an earlier one missed. A candidate of an earlier round stays, with its corrected cost.
     After a round in which no timing is worth its time, one more round gives its searches all the time that is left. It
-    is left out if all searches ended by themselves. There are at most ROUNDS rounds. A round that finds no gain
-    above MARGIN, neither before nor after its timings, is the last one: the final measurement does not show a smaller
-    gain.
+    is left out if all searches ended by themselves. There are at most ROUNDS rounds.
 
     Args:
       best, options, seconds, seed, deadline, spent: see `rlflow.optimisation.anytime.search_all`.
@@ -147,14 +144,10 @@ def search_in_rounds(
         before = dict(best.records)
         result = search_all(best, options, seconds, seed, deadline, seconds - share * left)
         ran = {name: record for name, record in best.records.items() if record is not before.get(name)}
-        promised = best.gain(best.candidates()[0])
         timed = 0 if is_last else time_what_decides(best, (end - time.monotonic()) / 2)
         rounds.append({"rewrites": {name: one["interactions"] for name, one in ran.items()}, "timed": timed})
         if timed:
             say(f"{counted(timed, 'kernel')} timed that may decide: {best}")
         elif all(record["stop"] != "seconds" for record in result["methods"].values()):
-            break
-        if max(promised, best.gain(best.candidates()[0])) < 100 * MARGIN and not is_last:
-            say(f"the search ends, because no candidate promises a gain of {MARGIN:.0%}")
             break
     return result | {"rounds": rounds}

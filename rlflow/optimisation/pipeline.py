@@ -23,7 +23,6 @@ from rlflow.common.spending import Account, keeping, spent_on, spent_so_far, spe
 from rlflow.common.task import TaskSpec
 from rlflow.costs import COSTS, timing_until
 from rlflow.costs.database import TimingDatabase
-from rlflow.costs.measured import MARGIN
 from rlflow.costs.predicted import predicting
 from rlflow.costs.target import target_of
 from rlflow.env.batched import start_of
@@ -52,7 +51,6 @@ PRUNING = 1 / 5  # share for pruning of the seconds left after the searches (a t
 TIDYING = 3.0  # seconds for pruning the winner of the contest
 MAX_CHECKED = 4  # largest number of candidates that are checked, best first
 CONTEST = 5 / 8  # share for the contest of the seconds left after pruning (a quarter of all if 40 % of all is left)
-UNPROMISING = 1.0  # seconds of the verdict if no candidate promises a gain that it could show
 SHORTEST = 2 / 5  # shortest measurement of the verdict, relative to the seconds of the searches (a fifth of all)
 
 
@@ -199,19 +197,14 @@ def _apply_receipt(run: Run, best, rewrites: list[tuple[str, int]], budget: Budg
 
 
 def _compare_and_deliver(run: Run, best, budget: Budget) -> dict:
-    """Run the stage `eval` of a run without learning: prune the candidates, hold a contest, deliver the best one.
-
-    If no candidate promises more than MARGIN, there is no contest, and the measurement is short: it can only show that
-    the best candidate is no slower, which is enough for one that needs less memory.
-    """
+    """Run the stage `eval` of a run without learning: prune the candidates, hold a contest, deliver the best one."""
     with spent_on(spending.SEARCH):
         candidates = pruned_candidates(best, PRUNING * budget.left)
     if run.config.eval.measure_seconds == 0 or target_of(run.task.cost) is not None:
         return _deliver(run, candidates, 0.0, go_on=anytime.until_faster(budget), end=budget.end, grace=budget.grace)
     threads, database = run.config.cost.threads, TimingDatabase(run.config.cost.database)
     known = database.families(threads)
-    promises = best.gain(candidates[0]) >= 100 * MARGIN
-    end = time.monotonic() + (CONTEST * budget.left if promises else 0.0)
+    end = time.monotonic() + CONTEST * budget.left
     sizes = sizes_to_measure(run.task, dict(run.spec.shapes))
     with spent_on(spending.CONTEST):
         entered = contenders(run.task, candidates, best.candidates(), known, end)
@@ -222,7 +215,6 @@ def _compare_and_deliver(run: Run, best, budget: Budget) -> dict:
         ranked = different([pruned_winner(run.task, winner, tidying), *others, *candidates])[:MAX_CHECKED]
     shortest = min(anytime.SHORT_MEASUREMENT, SHORTEST * budget.search_seconds)
     seconds, go_on = max(budget.left * 3 / 4, shortest), anytime.until_faster(budget)
-    seconds = seconds if promises else UNPROMISING
     outcome = _deliver(run, ranked, seconds, go_on=go_on, end=budget.end, grace=budget.grace)
     for family, ratio in [*contest.families.items(), *measured_families(outcome["shares"])]:
         database.keep_family(family, threads, *ratio)

@@ -187,11 +187,3 @@ def test_a_search_misled_by_predictions_ends_at_the_best_graph_by_timings(task, 
     rounds = result["rounds"]
     assert len(rounds) > 1 and rounds[-1]["timed"] == 0 and sum(one["timed"] for one in rounds) == len(timed)
     assert sum(rounds[0]["rewrites"].values()) > 0
-
-
-def test_a_search_whose_first_round_promises_too_little_ends(task, timed, tmp_path, monkeypatch):
-    monkeypatch.setattr(deciding, "MARGIN", 10.0)
-    best = BestSoFar(task, tmp_path / "best.json")
-    result = search_in_rounds(best, load_config().search, 2.0, seed=0)
-    (only,) = result["rounds"]
-    assert only["timed"] > 0  # otherwise further rounds would follow
