@@ -78,7 +78,8 @@ class StepEnv(gym.Env):
         default `rlflow.env.rewards.relative`.
       max_steps: number of steps after which an episode is truncated.
       max_nodes, max_edges: the padded sizes; None for slightly more than PADDING_FACTOR times the initial graph. An
-        action that leads to a larger graph is masked, together with all later choices of its action type.
+        action that leads to a larger graph is masked, together with all later choices of its action type. The size is
+        computed where fewer than 16 nodes or 128 edges are free for each single choice that the action makes.
       render_mode: "ansi" or None.
 
     Raises:
@@ -196,9 +197,19 @@ class StepEnv(gym.Env):
         """Return the state at which every episode begins."""
         return self.task.initial
 
-    def _near_padding(self) -> bool:
+    def _fitting_choices(self) -> int:
+        """Return how many single choices certainly fit into the padding, if each adds up to 16 nodes and 128 edges."""
         arrays = self._arrays
-        return len(arrays.ops) + 16 > self.max_nodes or len(arrays.senders) + 128 > self.max_edges
+        return min((self.max_nodes - len(arrays.ops)) // 16, (self.max_edges - len(arrays.senders)) // 128)
+
+    def _sizes(self) -> dict[int, list[int]]:
+        """Return action type → the number of single choices that each of its choices makes, in the order of indices."""
+        if not self._is_compound:
+            return {sort: [1] * count for sort, count in enumerate(self.state.counts.tolist()) if count}
+        sizes: dict[int, list[int]] = {}
+        for match in self.state.matches:
+            sizes.setdefault(match.xfer_id, []).append(len(self.state.choices(match)))
+        return sizes
 
     def _fits(self, xfer_id: int, location: int) -> bool:
         after = self.state.apply(xfer_id, location).arrays()
@@ -207,6 +218,11 @@ class StepEnv(gym.Env):
     def _allowed(self, xfer_id: int, location: int) -> bool:
         valid = 0 <= xfer_id < self.encoding_spec.n_rules and 0 <= location < self.state.counts[xfer_id]
         return bool(valid) and bool(self._masks()[1][xfer_id, location])
+
+    @property
+    def _is_compound(self) -> bool:
+        """True if a choice can make several single choices (`rlflow.common.task.CompoundState`)."""
+        return hasattr(type(self.state), "choices")  # isinstance would compute all attributes of the protocol
 
     @property
     def _arrays(self):
@@ -218,10 +234,12 @@ class StepEnv(gym.Env):
         """Return (xfer_mask int8 [N + 1], location_masks int8 [N + 1, L]) of the current state."""
         if self._masks_of is not self.state:
             locations = location_masks(self.state.counts, self.encoding_spec)
-            if self._near_padding():  # Valid indices stay a prefix 0 … count − 1; docs/ARCHITECTURE.md promises this.
-                for xfer_id, count in enumerate(self.state.counts):
-                    fitting = next((k for k in range(count) if not self._fits(xfer_id, k)), count)
-                    locations[xfer_id, fitting:] = 0
+            certain = self._fitting_choices()
+            if certain < 1 or self._is_compound:
+                # Valid indices stay a prefix 0 … count − 1; docs/ARCHITECTURE.md promises this.
+                for xfer_id, sizes in self._sizes().items():
+                    too_large = (k for k, size in enumerate(sizes) if size > certain and not self._fits(xfer_id, k))
+                    locations[xfer_id, next(too_large, len(sizes)) :] = 0
             self._masks_of, self._masks_cache = self.state, (locations[:, 0].copy(), locations)
         return self._masks_cache
 

@@ -200,6 +200,22 @@ def test_masks_keep_the_graph_within_the_padding(room):
         assert observation["n_node"][0] == nodes + played + 1
 
 
+def test_masks_keep_the_graph_within_the_padding_if_an_action_makes_many_rewrites():
+    lines = "\n".join(f"y{k} = Relu (x{k})" for k in range(8))
+    names = [", ".join(f"float[4] {name}{k}" for k in range(8)) for name in "xy"]
+    model = onnx.parser.parse_model(
+        f'<ir_version: 8, opset_import: ["": 17]> g ({names[0]}) => ({names[1]}) {{\n{lines}\n}}'
+    )
+    rules = parse("grow: for a test\n  Relu(x) => Relu(Relu(Relu(Relu(x))))\n", "growth")
+    task = Task(load_graph(model), RuleSet(tuple(rules), "growth"), AnalyticCost(), 20, moves="batched")
+    for room in (20, 24, 30):  # a move adds three operators to each of eight
+        env = GraphRewriteEnv(task, max_nodes=len(task.initial.arrays().ops) + room)
+        env.reset()
+        assert env.state.counts.tolist() == [1] and env.action_masks()[0] == (room >= 24)
+        valid = env.step((0, 0))[-1]["valid"]
+        assert valid == (room >= 24)
+
+
 def test_all_normalisations_can_be_folded_within_the_usual_padding():
     env = GraphRewriteEnv(tiny_task("resnet18"), max_steps=1000)
     fold = [rule.name for rule in env.task.rules].index("conv-batchnorm")
