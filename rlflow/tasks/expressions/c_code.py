@@ -1,8 +1,8 @@
 """Write a program as C, and compile it with the system's compiler where there is one.
 
-A vector is a struct of a size and a pointer, a tuple a struct. Vectors lie on a stack of blocks. If the body of a loop
-has a number as its value, every iteration ends by freeing the vectors that it made. The file has no `main`: its
-function `run` takes pointers to the argument and the result.
+A vector becomes a struct of a size and a pointer, and a tuple becomes a struct. The elements of vectors are allocated
+on a stack of memory blocks. If the body of a loop returns a number, each iteration frees the vectors that it made. The
+file has no `main`: its function `run` takes pointers to the argument and the result.
 
     source = c_source(program)                the text of a C file
     library = Library(program, folder)        compiled and loaded; raises RLFlowError without a compiler
@@ -75,7 +75,7 @@ class _Writer:
         self.helpers: dict[str, str] = {}
         self.lines: list[str] = []
         self.indent, self.count = 1, 0
-        self.allocations = 0  # number of places written so far that allocate memory
+        self.allocations = 0  # number of statements written so far that may allocate memory
 
     def type(self, kind) -> str:
         if kind in SCALAR_TYPES:
@@ -129,6 +129,9 @@ class _Writer:
             return self._loop(expr, size, bound)
         if op == "apply":
             return self._call(expr, bound)
+        if op == "assert":  # the statements of the body come after the check that guards them
+            self.write(f"if (!({self.value(args[0], bound)})) abort();")
+            return self.value(args[1], bound)
         values = [self.value(arg, bound) for arg in args]
         if op in OPERATORS:
             if op == "div" and expr.type == INTEGER:
@@ -154,9 +157,6 @@ class _Writer:
             return f"{values[1]}.at[{values[0]}]"
         if op == "size":
             return f"{values[0]}.n"
-        if op == "assert":
-            self.write(f"if (!({values[0]})) abort();")
-            return values[1]
         if op == "tuple":
             return f"({self.type(expr.type)}){{{', '.join(values) or '0'}}}"
         if op == "sum":
@@ -247,20 +247,33 @@ class _Writer:
         return f"{self.elementwise('add', kind, kind, kind)}({left}, {right})"
 
     def zero(self, kind, like: str) -> str:
-        """Return a C expression for zeros of the shape of a value."""
+        """Return a C expression for zeros of the type and sizes of a value.
+
+        Args:
+          kind: the type of the value.
+          like: a C expression of the value.
+        """
         if kind in SCALAR_TYPES:
             return "0"
         number = FLOAT if FLOAT in str(kind) else INTEGER
         return f"{self.elementwise('mul', number, kind, kind)}(0, {like})"
 
     def elementwise(self, op: str, left, right, kind) -> str:
-        """Return the name of a function that applies an operator to each pair of numbers of two values."""
+        """Return the name of a C function that applies an operator to each pair of numbers of two values.
+
+        The function is written at the first call.
+
+        Args:
+          op: the operator, a key of OPERATORS.
+          left, right: the types of the values; a number is paired with every element of the other value.
+          kind: the type of the result.
+        """
         self.allocations += 1
         names = [SCALAR_TYPES.get(each) or self.type(each) for each in (left, right)]
         name = f"{op}_{names[0]}_{names[1]}"
         if name in self.helpers:
             return name
-        self.helpers[name] = ""  # also declares that it is in the making
+        self.helpers[name] = ""  # reserves the name while the text of the function is being made
         result = self.type(kind)
 
         def pair(a, b, a_kind, b_kind, part) -> str:
@@ -304,7 +317,7 @@ def _number(expr: Expr) -> str:
 
 
 def functions_of(program: Program) -> list[Expr]:
-    """Return the functions of a program, the called ones first.
+    """Return the functions of a program; a function follows the functions that it calls.
 
     Raises:
       RLFlowError: the program is not a chain of functions that ends with the last one.
@@ -376,7 +389,7 @@ class Library:
         return self.timed(argument)[0]
 
     def timed(self, argument) -> tuple:
-        """Return the value of the program at an argument, and the seconds of the processor that it took."""
+        """Return the value of the program at an argument, and the CPU time of the call in seconds."""
         result, kept = _c_type(self.result)(), []
         if self.argument in _C_SCALARS:
             given = _C_SCALARS[self.argument](argument)

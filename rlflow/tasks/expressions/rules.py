@@ -1,12 +1,13 @@
 """Rewrite rules on expressions: patterns with binders, the rules that are functions, and the rewrites at each node.
 
-Most rules are written as `(rule name (arguments) lhs rhs)` in rules.ks. Their patterns cannot capture variables: an
-argument keeps the pattern's variables that it may mention as the innermost variables of its own, and an argument that
-mentions another one of the pattern's variables does not match (`Pattern.fit`, `Pattern.build`).
+Most rules are written as `(rule name (arguments) lhs rhs)` in rules.ks. A rewrite cannot capture variables. Each
+argument of a rule has a *scope*, the variables bound by the pattern that the argument may mention. The expression that
+an argument matches refers to the variables in its scope by its innermost de Bruijn indices. An expression that mentions
+any other variable bound by the pattern does not match (`Pattern.fit`, `Pattern.build`).
 
-A rewrite has a *location*, which names it beside its rule, and a *redex*, the subtree that it replaces. They are the
-same node for most rules. Of `new_bind`, `lift_bind` and `lift_if` the redex is the parent of the location; of
-`inline_let` and `inline_call` it is the `let` that binds the variable or function at the location.
+A rewrite is identified by its rule and its *location*, a node. Its *redex* is the subtree that it replaces. For most
+rules the location is the root of the redex. For `new_bind`, `lift_bind` and `lift_if` the redex is the parent of the
+location. For `inline_let` and `inline_call` the redex is the `let` that binds the variable or function at the location.
 """
 
 from collections.abc import Callable, Mapping
@@ -31,6 +32,7 @@ from rlflow.tasks.expressions.expr import (
 )  # fmt: skip
 from rlflow.tasks.expressions.syntax import read_lists, show
 
+# Name of a rule set (option `task.rules`) → the groups of rules.ks in this set.
 SETS = {
     "simplify": ("arithmetic", "constants", "lets"),
     "binding": ("binding", "lets"),
@@ -38,6 +40,7 @@ SETS = {
     "ml": ("arithmetic", "constants", "lets", "binding", "vectors", "conditions", "calls"),
     "ml-no-bind": ("arithmetic", "constants", "lets", "vectors", "conditions", "calls"),
 }
+# Name of a condition on an argument of a rule → whether a type satisfies the condition.
 _CLASSES: dict[str, Callable] = {
     "Any": lambda kind: True, "Real": lambda kind: leaves(kind) <= {FLOAT},
     **{kind: lambda other, kind=kind: kind == other for kind in (FLOAT, INTEGER, BOOL)},
@@ -160,7 +163,10 @@ class Rule(NamedTuple):
     scopes: Mapping[str, tuple[str, ...]]
 
     def rewritten(self, expr: Expr) -> Expr | None:
-        """Return what the rule makes of an expression, or None if its left side does not match."""
+        """Return the expression that replaces an expression by this rule, or None if the rule does not apply to it.
+
+        The rule must be one whose location is its redex (`_by_operator`).
+        """
         if self.left is None:
             return _NATIVE[self.name](expr)
         found: dict = {}
@@ -190,14 +196,15 @@ def all_rules() -> dict[str, Rule]:
 
 
 def parse_rule(part: list, group: str = "") -> Rule:
-    """Return the rule of (rule name (arguments) lhs rhs), after its check.
+    """Check a rule of the form (rule name (arguments) lhs rhs) and return it.
 
     Args:
-      part: the rule as nested lists.
-      group: name of its group.
+      part: the rule as nested lists of strings (`syntax.read_lists`).
+      group: name of the rule's group.
 
     Raises:
-      RLFlowError: it has not this form, a name is unknown, or the right side has an argument that the left side lacks.
+      RLFlowError: the rule has another form, a name is unknown, or the right side has an argument that the left side
+        lacks.
     """
     if len(part) != 5 or part[0] != "rule":
         raise RLFlowError(f"{show(part)[:60]} is not (rule name (arguments) lhs rhs)")
@@ -255,7 +262,7 @@ _FOLDED = {
 
 
 def _fold(name: str, expr: Expr) -> Expr | None:
-    """Compute an operator on two numbers; a division by 0 and a result that is not finite stay as they are."""
+    """Return the value of an operator on two numbers; None for a division by 0 and for a result that is not finite."""
     if expr.op != _FOLDED[name] or any(arg.op != "constant" for arg in expr.args):
         return None
     left, right = (arg.value for arg in expr.args)
@@ -326,9 +333,15 @@ def _new_bind(parent: Expr, position: int) -> Expr:
 
 
 def _may_lift(op: str, parent: Expr, position: int) -> bool:
-    """Return whether an argument has the operator, and its first argument may be computed before `parent`.
+    """Return whether an argument of `parent` has the operator `op`, and its own first argument may be computed earlier.
 
-    An arm of an `if` may guard what has no value otherwise, such as an element outside a vector.
+    The first argument of an arm of an `if`, or of the body of an `assert`, must be total. The condition may guard an
+    expression that has no value otherwise, such as an element outside a vector.
+
+    Args:
+      op: "let" or "if".
+      parent: the node around the argument.
+      position: the position of the argument.
     """
     child = parent.args[position]
     if child.op != op or parent.op == "lam" or (parent.op == "let" and parent.args[0].op == "lam"):
@@ -340,11 +353,19 @@ def _may_lift(op: str, parent: Expr, position: int) -> bool:
 
 
 def _is_total(expr: Expr) -> bool:
-    """Return whether an expression has a value for all values of its variables."""
-    return not any(
-        node.op in ("index", "deltaVec", "assert", "apply") or (node.op == "div" and node.type == INTEGER)
-        for node in expr.nodes()
-    )
+    """Return whether an expression has a value for all values of its variables.
+
+    The operators that can fail are `index`, `deltaVec`, `assert`, calls, divisions of integers, and the operators that
+    make a vector of a given size, which must be at least 1. A constant is such a size, and so is the size of a vector.
+    """
+    for node in expr.nodes():
+        if node.op in ("index", "deltaVec", "assert", "apply") or (node.op == "div" and node.type == INTEGER):
+            return False
+        if node.op in ("build", "sumbuild", "constVec"):
+            size = node.args[0]
+            if not (size.op == "size" or (size.op == "constant" and size.value >= 1)):
+                return False
+    return True
 
 
 def _lift_bind(parent: Expr, position: int) -> Expr:
@@ -373,8 +394,9 @@ _NATIVE: dict[str, Callable[[Expr], Expr | None]] = {
     "cse_bind": _cse_bind, "select_of_tuple": _select_of_tuple, "sumbuild_of_tuple": _sumbuild_of_tuple,
     "add_tuples": _add_tuples, "mul_tuple_scalar": _mul_tuple_scalar, "sumbuild_of_zero_vec": _sumbuild_of_zero_vec,
 }  # fmt: skip
-NEW_BIND = "new_bind"  # its replacement depends on its location alone
-# Rule → (whether it applies to a parent and the position of an argument, what it makes of the parent).
+NEW_BIND = "new_bind"  # a rule whose replacement depends on the location alone
+# Rule → (predicate, function that returns the replacement of the parent). Both take the parent, which is the redex, and
+# the position of the argument that is the location.
 _OF_PARENT: dict[str, tuple[Callable[[Expr, int], bool], Callable[[Expr, int], Expr]]] = {
     NEW_BIND: (_may_bind, _new_bind),
     "lift_bind": (partial(_may_lift, "let"), _lift_bind),
@@ -415,7 +437,13 @@ def local_rewrites(expr: Expr) -> tuple[tuple[str, int], ...]:
 
 
 def rewrite_locally(expr: Expr, rule: str, position: int) -> Expr:
-    """Return what a rewrite of `local_rewrites` makes of the expression."""
+    """Return the expression after one of its `local_rewrites`.
+
+    Args:
+      expr: the expression.
+      rule: the name of the rule.
+      position: -1, or the position of the argument that is the location.
+    """
     return all_rules()[rule].rewritten(expr) if position < 0 else _OF_PARENT[rule][1](expr, position)
 
 

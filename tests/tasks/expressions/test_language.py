@@ -144,6 +144,12 @@ def test_compiled_c_computes_the_same(text, tmp_path):
         assert difference(call(evaluate(program.expr), argument), library(argument)) < 1e-12
 
 
+def test_the_check_of_an_assertion_in_c_precedes_what_it_guards():
+    body = "(assert (gt (size v) 5) (sumbuild 2 (lam (i : Integer) (index 5 v))))"
+    text = c_source(parse_programs(f"(def f Float (v : Vec Float) {body})")["f"])
+    assert text.index("> 5") < text.index(".at[5]")
+
+
 def test_a_program_without_a_form_in_c_is_refused():
     with pytest.raises(RLFlowError, match="only a function"):
         c_source(parse_expression("(add x y)"))

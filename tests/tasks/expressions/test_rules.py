@@ -96,6 +96,8 @@ def test_every_rewrite_of_random_expressions_holds():
     ("cse_bind", "(let (a (add x y)) (let (b (add x y)) (mul a b)))", "(let (a (add x y)) (mul a a))"),
     ("lift_bind", "(sumbuild 3 (lam (i : Integer) (let (t x) (mul t (to_float i)))))",
      "(let (t x) (sumbuild 3 (lam (i : Integer) (mul t (to_float i)))))"),
+    ("lift_bind", "(if p (let (t (sumbuild 3 (lam (k : Integer) x))) (mul t t)) x)",
+     "(let (t (sumbuild 3 (lam (k : Integer) x))) (if p (mul t t) x))"),
     ("lift_if", "(mul (if p x y) z)", "(if p (mul x z) (mul y z))"),
     ("inline_call", "(let f (lam (q : Float) (mul q y)) (add x (f x)))",
      "(let f (lam (q : Float) (mul q y)) (add x (let (q x) (mul q y))))"),
@@ -119,6 +121,7 @@ def test_a_native_rule_gives_the_expected_equal_expression(rule, before, after):
 @pytest.mark.parametrize("rule, expression", [
     ("lift_bind", "(sumbuild 3 (lam (i : Integer) (let (t (to_float i)) (mul t t))))"),  # t mentions i.
     ("lift_bind", "(if p (let (t (index 9 u)) (mul t t)) x)"),  # The `if` may guard the index.
+    ("lift_bind", "(if p (let (t (sumbuild i (lam (k : Integer) x))) (mul t t)) x)"),  # The `if` may guard the size.
     ("cse_bind", "(let (a (add x y)) (let (b (add a y)) (mul a b)))"),
     ("sumbuild_invariant", "(sumbuild 3 (lam (i : Integer) (to_float i)))"),
     ("sumbuild_of_build", "(sumbuild 3 (lam (i : Integer) (build i (lam (j : Integer) x))))"),
