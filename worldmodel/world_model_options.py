@@ -228,7 +228,6 @@ class GraphMDNConfig(WorldModelConfig):
 
 
 IN_DREAMS = {"controller.train_on": ("dream",)}
-MIXTURES = ("mdn-rnn", "graph-mdn")  # world models that predict a mixture, whose randomness the temperature scales
 SAMPLING = ("ppo", "cma-es", "random")  # controllers that sample dreams; the planner searches the most likely outcomes
 
 
@@ -241,7 +240,7 @@ class DreamOptions:
 
     temperatures: tuple[float, ...] = option(
         (1.0,), "temperatures of the dream; one controller is trained at each", at_least=0, distinct=True,
-        used_if=IN_DREAMS | {"world_model.name": MIXTURES, "controller.name": SAMPLING},
+        used_if=IN_DREAMS | {"controller.name": SAMPLING},
     )  # fmt: skip
     max_steps: int = option(
         100, "steps after which a dream is truncated; 20 is better if the world model's errors accumulate (mdn-rnn)",

@@ -65,9 +65,7 @@ def check_names(config, learns: bool | None = None) -> None:
 
 def check_temperatures(config) -> None:
     """Raise RLFlowError if several controllers would be trained that are equal, since no temperature has an effect."""
-    from worldmodel.world_model_options import MIXTURES
-
-    count, world_model, name = len(config.dream.temperatures), config.world_model.name, config.controller.name
+    count, name = len(config.dream.temperatures), config.controller.name
     if count == 1:
         return
     if config.controller.train_on == "real":
@@ -76,11 +74,6 @@ def check_temperatures(config) -> None:
         raise RLFlowError(
             f"the planner follows the most likely outcomes, so {count} dream.temperatures would give equal plans. Pass "
             "one temperature, or controller.name=ppo"
-        )
-    if world_model not in MIXTURES:
-        raise RLFlowError(
-            f"the world model '{world_model}' has no mixture for a temperature to scale, so {count} dream.temperatures "
-            f"would train equal controllers. Pass one temperature, or world_model.name={' or '.join(MIXTURES)}"
         )
 
 

@@ -18,7 +18,6 @@ CASES = [  # Options, cause, options without effect.
     (["env.alpha=0.5", "env.beta=0.1"], "env.reward=relative", "env.alpha, env.beta"),
     (["env.alpha=0.5", "env.reward=combined"], None, None),
     (["env.measure_every=null"], "env.reward=relative", "env.measure_every"),
-    (["dream.temperatures=[0.5]", "world_model.name=edits"], "world_model.name=edits", "dream.temperatures"),
     (["dream.temperatures=[0.5]", "controller.name=planner"], "controller.name=planner", "dream.temperatures"),
     (["dream.temperatures=[0.5]"], None, None),
     (["dream.max_steps=5", *REAL], "controller.train_on=real", "dream.max_steps"),
