@@ -36,7 +36,8 @@ from benchmarks.world_models import Learning
 from controllers.real_env import ChargedEnv, Measurements, train_for_real
 from rlflow.common.errors import RLFlowError
 from rlflow.common.messages import say
-from rlflow.costs.measured import Latency, LostMeasurement, Probe, measure
+from rlflow.costs.measured import measure
+from rlflow.costs.probe import Latency, LostMeasurement, Probe
 from rlflow.env import EnvOptions
 from rlflow.env.candidates import CandidateEnv
 from rlflow.env.graph_rewrite import EnvSpec, GraphRewriteEnv

@@ -25,7 +25,7 @@ import onnxruntime
 from rlflow.common.errors import RLFlowError
 from rlflow.common.messages import markdown_table, say
 from rlflow.common.system import locked
-from rlflow.costs.measured import Latency
+from rlflow.costs.probe import Latency
 from rlflow.costs.timing import Timing
 from rlflow.graph.onnx_runtime import machine
 

@@ -6,10 +6,6 @@ session pairs (`ratio_of`). With one thread the clock is the processor time of t
 interrupted are left out. A busy machine therefore widens the confidence interval of the latency ratio and does not move
 the interval. A model with symbolic sizes is measured at several sizes in the same sessions. The ratio is the geometric
 mean over the sizes. If the candidate is slower at one size, the verdict is slower.
-
-`Probe` measures one graph beside its original within tenths of a second, for rewards. A worker process keeps the
-session of the original. Original and graph run in turns, and the result is the median ratio of their latencies. After a
-crash or a hang, one measurement is lost and the worker is replaced.
 """
 
 import math
@@ -28,15 +24,14 @@ import onnxruntime
 
 from rlflow.common.errors import RLFlowError
 from rlflow.common.messages import say
-from rlflow.common.processes import Worker, WorkerDied, fresh_processes
+from rlflow.common.processes import fresh_processes
 from rlflow.common.system import interruptions, peak_memory_during, resident_memory
-from rlflow.costs.timing import Z, median_with_interval
+from rlflow.costs.timing import Z
 from rlflow.graph import custom_ops
 from rlflow.graph.feeds import Feeds, size_in_bytes
-from rlflow.graph.ir import Graph
 from rlflow.graph.onnx_reader import file_bytes
 from rlflow.graph.onnx_runtime import Setup, machine, run, session
-from rlflow.graph.onnx_writer import save_graph, save_model
+from rlflow.graph.onnx_writer import save_model
 
 MIN_PAIRS, MAX_PAIRS = 3, 100  # pairs of runs (one run of each model) at one size with one session of each model
 # The number of sessions of each model in a session pair. The original's session is made first at one time, the
@@ -236,6 +231,24 @@ def ratios_in_turns(
     made = _side_by_side(sides, inputs, threads, seconds, first)
     medians = [np.median(_pairs(runs), axis=0) for runs in made]
     return np.exp(np.mean([np.log(one[1:] / one[0]) for one in medians], axis=0)).tolist()
+
+
+def latency(
+    model: onnx.ModelProto | Path | str, inputs: dict[str, np.ndarray], threads: int, seconds: float
+) -> float:
+    """Measure the median latency of a model in milliseconds, in one session.
+
+    Args:
+      model: the model or its file.
+      inputs: the input arrays by name.
+      threads: threads inside one operator.
+      seconds: time for the runs, of which there are MIN_PAIRS at least.
+
+    Raises:
+      RLFlowError: ONNX Runtime refuses the model.
+    """
+    running = warm_session(model, [inputs], threads)
+    return 1e3 * float(np.median(_pairs(_in_turns([running], inputs, threads, seconds, first=0))))
 
 
 def pairs_beside(
@@ -470,135 +483,3 @@ def _run(running: onnxruntime.InferenceSession, inputs: dict[str, np.ndarray], t
     running.run(None, inputs)
     seconds = clock() - start
     return Run(seconds, None if interrupted is None else interruptions() == interrupted)
-
-
-SEED = 0  # seed of the random inputs of a `Probe`
-
-
-class Latency(NamedTuple):
-    """The latency of a graph relative to its original. A lost measurement has NaN latencies and 0 pairs.
-
-    Attributes:
-      ratio, low, high: latency of the graph / latency of the original with its 95 % interval; geometric means over
-        several sizes.
-      original_ms: latency of the original in the same measurement.
-      pairs: number of pairs of runs.
-      seconds: duration of the measurement, including the time to make sessions.
-    """
-
-    ratio: float
-    low: float
-    high: float
-    original_ms: float
-    pairs: int
-    seconds: float
-
-    @classmethod
-    def lost_after(cls, seconds: float) -> "Latency":
-        return cls(math.nan, math.nan, math.nan, math.nan, 0, seconds)
-
-    @property
-    def lost(self) -> bool:
-        return not self.pairs
-
-    @classmethod
-    def of(cls, times: Sequence[np.ndarray], seconds: float) -> "Latency":
-        """Compute the latency from the times of runs of the original and the graph.
-
-        Args:
-          times: for each size, run times in seconds, float64 [pairs, 2]: original, graph.
-          seconds: duration of the measurement, including the time to make sessions.
-        """
-        ratios = np.array([median_with_interval(pairs[:, 1] / pairs[:, 0]) for pairs in times])
-        ratio, low, high = (ratios.prod(axis=0) ** (1 / len(times))).tolist()
-        original_ms = 1e3 * float(np.exp(np.mean([np.log(np.median(pairs[:, 0])) for pairs in times])))
-        return cls(ratio, low, high, original_ms, sum(map(len, times)), seconds)
-
-
-class LostMeasurement(Exception):
-    """Raised when one graph could not be measured; the message is the reason. Other graphs may still be measured."""
-
-
-class Probe:
-    """A function that measures the latency of a graph beside its original within tenths of a second.
-
-    ONNX Runtime runs both on this machine with all of its optimisations.
-
-    Args:
-      threads: threads inside one operator.
-      seconds: time for the runs of one measurement, with MIN_PAIRS to MAX_PAIRS pairs of runs.
-      limit: seconds after which a measurement that has not ended is lost.
-      feeds: the inputs of the original; None to draw them.
-    """
-
-    def __init__(self, threads: int, seconds: float, limit: float, feeds: Feeds | None = None):
-        self.threads, self.seconds, self.limit, self.feeds = threads, seconds, limit, feeds
-        self._worker = Worker()
-        self._original: tuple | None = None  # (hash, sizes) of the original whose session the worker keeps
-
-    def __reduce__(self):
-        return Probe, (self.threads, self.seconds, self.limit)  # The worker stays with the process that started it.
-
-    def __call__(self, original: Graph, graph: Graph, sizes: Sequence[Mapping[str, int]]) -> Latency:
-        """Measure a graph beside its original.
-
-        Args:
-          original: the graph before all rewrites.
-          graph: the graph to measure.
-          sizes: for each point to measure at, symbol → size.
-
-        Raises:
-          LostMeasurement: the graph could not be measured.
-          RLFlowError: ONNX Runtime refuses the original.
-        """
-        started, wanted = time.monotonic(), (original.hash, repr(sizes))
-        kept, self._original = self._original, None  # An interrupt may leave the worker in any state.
-        try:
-            with tempfile.TemporaryDirectory() as folder:
-                path = Path(folder, "model.onnx")
-                if kept != wanted:
-                    save_graph(original, path)
-                    given = path, [dict(one) for one in sizes], self.threads, self.feeds, custom_ops.loaded()
-                    self._worker.run(_open, *given, limit=self.limit)
-                times = self._times(graph, path)
-        except WorkerDied as error:
-            raise LostMeasurement(str(error)) from error
-        self._original = wanted
-        return Latency.of(times, time.monotonic() - started)
-
-    def _times(self, graph: Graph, path: Path) -> list[np.ndarray]:
-        """Save the graph to `path` and return its run times beside the original in the worker (`pairs_beside`)."""
-        try:
-            save_graph(graph, path)
-            return self._worker.run(_run_beside_original, path, self.threads, self.seconds, limit=self.limit)
-        except RLFlowError as error:
-            raise LostMeasurement(str(error)) from error
-
-
-# -- in the worker ---------------------------------------------------------------------------------
-
-
-class _Kept(NamedTuple):
-    original: onnxruntime.InferenceSession
-    inputs: list[dict[str, np.ndarray]]
-
-
-_kept: _Kept | None = None
-
-
-def _open(
-    path: Path, sizes: list[dict[str, int]], threads: int, feeds: Feeds | None, libraries: tuple[str, ...]
-) -> None:
-    """Make a session of the original, run it at each size, and keep session and inputs in `_kept` of the worker.
-
-    `libraries` are the parent's libraries of custom operators.
-    """
-    global _kept
-    custom_ops.load(libraries)
-    inputs = list((feeds or Feeds.of(path)).at({str(k): one for k, one in enumerate(sizes)}, SEED).values())
-    _kept = _Kept(warm_session(path, inputs, threads), inputs)
-
-
-def _run_beside_original(path: Path, threads: int, seconds: float) -> list[np.ndarray]:
-    """Return the run times of the kept session of the original and of a candidate (`pairs_beside`)."""
-    return pairs_beside(_kept.original, path, _kept.inputs, threads, seconds)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from rlflow.common.errors import RLFlowError
 from rlflow.common.messages import say
 from rlflow.costs.database import TimingDatabase
-from rlflow.costs.measured import Latency, LostMeasurement
+from rlflow.costs.probe import Latency, LostMeasurement
 from rlflow.graph.ir import Graph
 
 # The number of consecutive lost measurements after which `Latencies` gives up, because then the machine or the model is
@@ -20,7 +20,7 @@ from rlflow.graph.ir import Graph
 MOST_LOST = 5
 
 Sizes = Sequence[Mapping[str, int]]  # for each typical size, symbol → size
-Measure = Callable[[Graph, Graph, Sizes], Latency]  # see `rlflow.costs.measured.Probe`
+Measure = Callable[[Graph, Graph, Sizes], Latency]  # see `rlflow.costs.probe.Probe`
 
 
 def sizes_text(sizes: Sizes) -> str:

@@ -26,8 +26,8 @@ from rlflow.common.system import usable_cores
 from rlflow.common.task import Reward, State
 from rlflow.costs import COSTS, CostOptions
 from rlflow.costs.database import TimingDatabase
-from rlflow.costs.measured import Probe
 from rlflow.costs.measurements import Latencies
+from rlflow.costs.probe import Probe
 from rlflow.env import EnvOptions
 from rlflow.env.batched import BatchedState, start_of
 from rlflow.env.flat import FlatActions

@@ -19,8 +19,8 @@ from typing import ClassVar, Self
 
 from rlflow.common.registry import Registry
 from rlflow.common.task import Earnings, EpisodeReward, Reward, State, StepReward
-from rlflow.costs.measured import Latency
 from rlflow.costs.measurements import Latencies
+from rlflow.costs.probe import Latency
 from rlflow.env import EnvOptions
 from rlflow.env.state import RewriteState
 

@@ -10,8 +10,9 @@ import pytest
 from rlflow.common.errors import RLFlowError
 from rlflow.costs import measured
 from rlflow.costs.database import TimingDatabase
-from rlflow.costs.measured import MIN_PAIRS, Latency, LostMeasurement, Probe, Run
+from rlflow.costs.measured import MIN_PAIRS, Run
 from rlflow.costs.measurements import Latencies
+from rlflow.costs.probe import Latency, LostMeasurement, Probe
 from tests.costs.graphs import graph
 from tests.suite import slow
 from tests.toys.tiny import tiny_task

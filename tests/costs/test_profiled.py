@@ -11,7 +11,7 @@ from rlflow.costs import FREE, GraphCost, TimeIsUp, graph_cost, profiled, timing
 from rlflow.costs.analytic import AnalyticCost, RooflineCost
 from rlflow.costs.database import VERSION, TimingDatabase
 from rlflow.costs.kernel_layout import block
-from rlflow.costs.measured import Latency
+from rlflow.costs.probe import Latency
 from rlflow.costs.profiled import ProfiledCost
 from rlflow.costs.timing import Timing
 from tests.costs.graphs import conv, graph, only, swap

@@ -8,7 +8,8 @@ import rlflow
 from rlflow.common.errors import RLFlowError
 from rlflow.common.system import peak_memory_during
 from rlflow.costs.kernel_layout import optimised
-from rlflow.costs.measured import Probe, run_memory
+from rlflow.costs.measured import run_memory
+from rlflow.costs.probe import Probe
 from rlflow.graph import custom_ops
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_runtime import Setup, run, session

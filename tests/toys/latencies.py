@@ -3,15 +3,15 @@
 import numpy as np
 
 from rlflow.costs.database import TimingDatabase
-from rlflow.costs.measured import Latency, LostMeasurement
 from rlflow.costs.measurements import Latencies
+from rlflow.costs.probe import Latency, LostMeasurement
 from rlflow.env.rewards import MeasuredReward
 
 SECONDS = 0.25  # The duration of a measurement.
 
 
 class PlantedProbe:
-    """A stand-in for `rlflow.costs.measured.Probe`. lost: hashes of the graphs whose measurement is lost."""
+    """A stand-in for `rlflow.costs.probe.Probe`. lost: hashes of the graphs whose measurement is lost."""
 
     def __init__(self, lost=()):
         self.lost, self.asked = set(lost), []
