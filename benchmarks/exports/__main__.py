@@ -6,6 +6,8 @@ Every model of the judgement half of `benchmarks.exports.corpus` is exported to 
 optimiser and ONNX Runtime's optimiser for transformers each write an optimised file. So does `run.py optimise`, with 60
 seconds and an empty timing database. Then the original and all optimised files run in turns, each in its own process.
 OpenVINO runs the original for reference. All models run with one thread, and every sixth model also with two threads.
+The last table shows where the time of RLFlow's files goes: the sum of their kernels beside its bound
+(`rlflow.costs.account`), and the kernels with the most time above their bounds.
 
 Exporters and tools need a separate Python environment: `pip install '.[exports]' -c
 benchmarks/exports/constraints.txt`. Exported files are kept in runs/exports.
@@ -14,6 +16,7 @@ benchmarks/exports/constraints.txt`. Exported files are kept in runs/exports.
 import filecmp
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -25,6 +28,7 @@ from benchmarks.exports.together import ORIGINAL, Contestant, Together, together
 from benchmarks.record import Record, RecordError, Table, parser, run
 from benchmarks.shared import NOTHING, ROOT, number, ratio, run_rlflow
 from rlflow.common.errors import RLFlowError
+from rlflow.common.files import read_json
 from rlflow.costs.measured import Ratio
 from rlflow.optimisation.validate import validate
 
@@ -33,6 +37,7 @@ OURS, OPENVINO = "RLFlow", "OpenVINO"
 SEEDS = (100, 101, 102)  # seeds of random inputs that `optimise` has not used
 # `--seconds` of optimise; seconds of all runs of one measurement; largest number of sessions of a measurement.
 OPTIMISE_SECONDS, MEASURE_SECONDS, SESSIONS = 60, 40.0, 6
+MOST_KERNELS = 4  # kernels that the table "kernels" names for each file
 NARROW = 0.02  # measuring ends when the width of each interval is at most this fraction of its ratio
 OTHER_MODEL = 0.02  # a file whose relative error exceeds this value counts as another model and is not compared
 
@@ -99,15 +104,19 @@ def optimised(source: Path, out: Path, threads: int) -> dict:
         threads: number of threads for which the command optimises.
 
     Returns:
-        "equal": True if the outputs are equal. "seconds": duration of the command.
+        "equal": True if the outputs are equal. "seconds": duration of the command. "kernels": kernels of the optimised
+            file, as `run.py costs explain --json` lists them.
     """
     with TemporaryDirectory() as folder:
         seconds = run_rlflow(
             "optimise", source, "--out", out, "--run", Path(folder, "run"), "--threads", threads,
             "--seconds", OPTIMISE_SECONDS, f"cost.database={folder}/costs.sqlite",
         )  # fmt: skip
+        words = "explain", out, "--threads", threads, "--database", f"{folder}/costs.sqlite"
+        run_rlflow("costs", *words, "--json", f"{folder}/kernels.json")
+        kernels = read_json(f"{folder}/kernels.json")["kernels"]
     findings = validate(source, out, seeds=SEEDS, threads=threads)
-    return {"equal": findings.ok, "seconds": seconds}
+    return {"equal": findings.ok, "seconds": seconds, "kernels": kernels}
 
 
 def measure_all(name: str, source: Path, folder: Path, threads: int, python: str) -> dict[str, dict]:
@@ -188,7 +197,7 @@ def is_comparable(one: dict | None) -> bool:
 
 
 def tables(figures: dict[str, dict]) -> dict[str, Table]:
-    """Return the table "files" and the table "tools".
+    """Return the tables "files", "tools" and "kernels".
 
     Args:
         figures: key of CORPUS → result of `examine`.
@@ -219,7 +228,27 @@ def tables(figures: dict[str, dict]) -> dict[str, Table]:
     heads = ["file and exporter", "MB", "RLFlow, 1 thread (95 %)", "2 threads", "best tool", "RLFlow / best tool"]
     heads += ["equal", "seconds"]
     tool_heads = ["tool", "files", "geometric mean of latency ratios, 1 thread", "faster than the original"]
-    return {"files": Table(heads, files), "tools": Table([*tool_heads, "failed or another model"], tools)}
+    kernels = [[name, *kernel_cells(one["threads"]["1"]["ours"]["kernels"])] for name, one in figures.items()]
+    kernel_heads = ["RLFlow's file", "kernels, ms", "bound, ms", "time / bound"]
+    return {
+        "files": Table(heads, files),
+        "tools": Table([*tool_heads, "failed or another model"], tools),
+        "kernels": Table([*kernel_heads, "most time above the bound (share of all time)"], kernels),
+    }
+
+
+def kernel_cells(kernels: Sequence[dict]) -> list[str]:
+    """Return the cells of the table "kernels" of one file.
+
+    Args:
+        kernels: the kernels, those with the most time above their bound first.
+    """
+    ms, bound = (sum(one[key] for one in kernels) for key in ("ms", "bound_ms"))
+    most = []
+    for one in kernels[:MOST_KERNELS]:
+        shape = "×".join(map(str, one["shape"] or ()))
+        most.append(f"{one['count']} {one['operators']} {shape} {(one['ms'] - one['bound_ms']) / ms:.0%}")
+    return [number(ms, 2), number(bound, 2), number(ms / bound, 1), "; ".join(most)]
 
 
 def tool_versions(python: str) -> str:

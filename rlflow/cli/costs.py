@@ -3,13 +3,30 @@
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from rlflow.cli.command import EXAMPLE, add_command, add_custom_ops, add_sizes, add_threads, ending, threads_of
+from rlflow.cli.command import (
+    EXAMPLE,
+    add_command,
+    add_custom_ops,
+    add_shapes,
+    add_sizes,
+    add_threads,
+    ending,
+    threads_of,
+)
 from rlflow.common.errors import RLFlowError
 from rlflow.common.messages import counted
 
 TEXT = "manage the timings of kernels, calibrate the machine and train the prior of kernels"
 SHOW = "show the number and the duration of the timed kernels of each operator"
 CALIBRATE = "measure the time of a FLOP, a byte and a launch on this machine (for cost.name=roofline and predicted)"
+EXPLAIN = "show where the time of a model goes: its kernels, their times, and how near each is to its bound"
+EXPLAIN_PAGE = """\
+Times the kernels of a model on this machine and prints them, those with the most time above their bound first. Equal
+kernels are one row. The bound is the roofline of this machine: the FLOPs of the kernel at the speed of the best
+product or convolution, or its bytes at the bandwidth of the cache that holds them, whichever takes longer.
+
+The sum of all kernels is compared with the measured latency of the model. They differ if ONNX Runtime fuses operators
+in a way that RLFlow does not know, or if kernels wait for each other."""
 RECORD = "time all kernels on this machine that an optimisation of a model needs"
 RECORD_PAGE = """\
 Times the kernels of a model on this machine, and then the kernels that its rewrites need, in the order of `optimise`,
@@ -23,6 +40,7 @@ With these timings the model can be optimised on another machine for this one:
     here:       measure MODEL.onnx FASTER.onnx --threads 4"""
 EXPORT = "write the timings to a file: for another machine, or as a table"
 IMPORT = "read timings from a file that `costs export NAME.json` wrote on any machine"
+LATENCY_SECONDS = 2.0  # of the runs of the whole model in `costs explain`
 TRAIN = "train the prior of kernels on timings (for cost.name=predicted)"
 TRAIN_PAGE = """\
 Trains regression trees that predict the latency of a kernel from its operators, sizes and the speeds of the machine.
@@ -39,10 +57,16 @@ The printed errors are those on sizes that no training saw. --also FILE.sqlite a
 
 
 def add(commands) -> None:
-    """Add `costs show`, `record`, `export`, `import`, `clear`, `calibrate` and `train`."""
+    """Add `costs show`, `explain`, `record`, `export`, `import`, `clear`, `calibrate` and `train`."""
     commands = commands.add_parser("costs", help=TEXT).add_subparsers(required=True, metavar="COMMAND")
     show = add_database_command(commands, "show", run_show, SHOW)
     add_choice(show)
+    explain = add_database_command(commands, "explain", run_explain, EXPLAIN, EXPLAIN_PAGE)
+    explain.add_argument("model", metavar="MODEL", help="path of an ONNX file, or a zoo name")
+    explain.add_argument("--top", type=int, default=20, metavar="N", help="number of rows (default: 20)")
+    add_threads(explain)
+    add_shapes(explain)
+    add_custom_ops(explain)
     record = add_database_command(commands, "record", run_record, RECORD, RECORD_PAGE, resumes=True)
     record.add_argument("model", metavar="MODEL", help="path of an ONNX file, or a zoo name")
     add_threads(record)
@@ -105,6 +129,43 @@ def run_show(parsed) -> dict:
     lines = {"result": f"{counted(timings, 'timing')}, of {counted(len(result), 'kind')} of kernels"}
     ending(lines, *following_of(parsed, "export"), "timings.csv")
     return {"operators": result}
+
+
+def run_explain(parsed) -> dict:
+    from rlflow.costs.account import account, account_table
+    from rlflow.costs.measured import latency
+    from rlflow.costs.profiled import ProfiledCost
+    from rlflow.costs.speeds import speeds_here
+    from rlflow.graph.feeds import tried_feeds
+    from rlflow.graph.typical import input_shapes, load_at
+    from rlflow.runs.config import parse_shapes
+    from rlflow.zoo import zoo_or_path
+
+    if parsed.top < 1:
+        raise RLFlowError("pass --top of at least 1")
+    threads, source, shapes = threads_of(parsed), zoo_or_path(parsed.model), parse_shapes(parsed.shape)
+    graph, (sizes, *_) = load_at(source, shapes)
+    cost = ProfiledCost.open(threads, parsed.database)
+    cost.database.check_here()
+    rows = account(cost, graph.at(sizes), speeds_here(cost.database, threads))
+    [inputs] = tried_feeds(source, (), shapes, threads).at({"": input_shapes(graph.interface, sizes)}, 0).values()
+    measured_ms = latency(source, inputs, threads, LATENCY_SECONDS)
+    print(account_table(rows, parsed.top))
+    ms, bound_ms = (sum(row.cost.runtime_ps for row in rows) / 1e9, sum(row.bound_ps for row in rows) / 1e9)
+    lines = {
+        "result": f"{counted(sum(row.count for row in rows), 'kernel')} of {ms:.3f} ms, bound {bound_ms:.3f} ms",
+        "sure": f"the whole model takes {measured_ms:.3f} ms, measured with {counted(threads, 'thread')}",
+    }
+    ending(lines, "optimise", parsed.model, "--out", "FASTER.onnx", "--threads", threads)
+    kernels = [
+        {
+            "operators": row.operators, "shape": row.shape, "first_node": row.first, "count": row.count,
+            "ms": row.cost.runtime_ps / 1e9, "bound_ms": row.bound_ps / 1e9, "flops": row.cost.flops,
+            "bytes": row.cost.bytes,
+        }
+        for row in rows
+    ]  # fmt: skip
+    return {"threads": threads, "sizes": dict(sizes), "measured_ms": measured_ms, "kernels": kernels}
 
 
 def run_export(parsed) -> dict:

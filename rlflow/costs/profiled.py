@@ -110,6 +110,26 @@ class ProfiledCost:
             result = result.plus(kernel.spread, 1)
         return result
 
+    def kernels(self, graph: Graph) -> Iterator[tuple[str, tuple[int, ...] | None, str, Kernel]]:
+        """Yield the kernels that ONNX Runtime runs for a graph, in the order of the graph; reorders come last.
+
+        Returns:
+          For each kernel its operators such as "Conv + Relu", the shape of its last output (None if it is unknown), the
+          name of its first node ("" for a reorder), and its cost.
+        """
+        groups = self._groups_of(graph)
+        for node_id in graph.order:
+            node = graph.nodes[node_id]
+            group = () if node.constant else groups.of(node)
+            if not group:
+                continue
+            outputs = [tensor for tensor in group[-1].outputs if tensor != ABSENT]
+            kind = graph.types.get(outputs[-1]) if outputs else None
+            operators = " + ".join(one.op for one in group)
+            yield operators, kind and kind.shape, group[0].name, self._kernel(groups, group)
+            for op, moved in groups.reorders(group):
+                yield op, moved.shape, "", self._reorder(op, moved)
+
     def time_again(self, timing: str) -> None:
         """Make the next use of a timing repeat it and store the combination of both timings.
 

@@ -143,10 +143,15 @@ def test_figures_are_ratios_of_the_same_turns():
 def test_the_tables_name_the_best_tool_and_count_what_failed():
     one = figures()
     one["onnxsim"]["relative_error"] = 0.5  # an unequal file is compared with no other file
-    run = {"ours": {"equal": True, "seconds": 120.0}, "contestants": one}
+    kernels = [
+        {"operators": "Conv", "shape": [1, 8], "count": 2, "ms": 3.0, "bound_ms": 1.0},
+        {"operators": "Mul", "shape": None, "count": 1, "ms": 1.0, "bound_ms": 1.0},
+    ]
+    run = {"ours": {"equal": True, "seconds": 120.0, "kernels": kernels}, "contestants": one}
     made = tables({"one-dynamo": {"threads": {"1": run}, "megabytes": 12.0}})
     (row,) = made["files"].rows
     assert row[0] == "one-dynamo" and row[2].startswith("0.500 (") and row[4] == "onnxslim: 1.000" and row[6] == "yes"
+    assert made["kernels"].rows == [["one-dynamo", "4.00", "2.00", "2.0", "2 Conv 1×8 50%; 1 Mul  0%"]]
     tools = {row[0]: row[1:] for row in made["tools"].rows}
     assert tools[OURS] == [1, "0.500", 1, 0] and tools["onnxslim"] == [1, "1.000", 0, 0]
     assert tools["onnxsim"] == [0, "–", 0, 1] and set(tools) == {OURS, *PEERS, OPENVINO}

@@ -1,0 +1,60 @@
+"""Test the account of a model's kernels: its sums are the profiled cost, and no bound exceeds its time."""
+
+import json
+
+import pytest
+
+from rlflow.costs import NodeCost, graph_cost, profiled
+from rlflow.costs.account import account, account_table, bound_ps
+from rlflow.costs.profiled import ProfiledCost
+from rlflow.costs.speeds import Speeds
+from rlflow.costs.timing import Timing
+from tests.commands import in_process
+from tests.toys.tiny import tiny_task
+
+SPEEDS = Speeds(20.0, 10.0, 1.0, 2.0, 4.0, 1000.0, 256)
+
+
+@pytest.fixture
+def cost(monkeypatch, tmp_path) -> ProfiledCost:
+    """Return a profiled cost whose kernels take time in proportion to the square of their number of nodes."""
+
+    def timing(timed, *_) -> Timing:
+        return Timing(*[1000.0 + 500 * len(timed.model.graph.node) ** 2] * 3, 3)
+
+    monkeypatch.setattr(profiled, "time_model", timing)
+    return ProfiledCost(tmp_path / "costs.sqlite")
+
+
+@pytest.mark.parametrize("name", ["tiny_resnet18", "tiny_bert_base"])
+def test_the_account_sums_to_the_cost_of_the_graph_and_no_bound_exceeds_its_time(cost, name):
+    graph = tiny_task(name).graph
+    rows = account(cost, graph, SPEEDS)
+    total = NodeCost(*map(sum, zip(*(row.cost for row in rows), strict=True)))
+    assert total == graph_cost(cost, graph)
+    assert any(row.count > 1 for row in rows) and all(0 <= row.bound_ps <= row.cost.runtime_ps for row in rows)
+    assert [row.excess_ps for row in rows] == sorted((row.excess_ps for row in rows), reverse=True)
+    assert {row.first for row in rows if row.first} <= {node.name for node in graph.nodes.values()}
+    lines = account_table(rows, 3).splitlines()
+    assert len(lines) == 2 + 3 + 1 and lines[-1].startswith("| all kernels |") and "| 100.0% |" in lines[-1]
+
+
+def test_the_bound_is_the_larger_of_arithmetic_and_traffic():
+    assert bound_ps(NodeCost(1, 10**9, 8, 1), SPEEDS) == 10**10  # at the speed of the convolution, the faster one
+    assert bound_ps(NodeCost(1, 0, 10**9, 1), SPEEDS) == 4 * 10**9  # from memory
+    assert bound_ps(NodeCost(1, 0, 100, 1), SPEEDS) == pytest.approx(100.0)  # from the near cache
+
+
+def test_the_command_states_the_sum_the_bound_and_the_measured_latency(capsys, tmp_path):
+    path = tmp_path / "costs.sqlite"
+    done = in_process(
+        capsys, "costs", "explain", "tiny_squeezenet1_1", "--threads", "1", "--top", "2", "--database", path, "--json",
+        tmp_path / "x.json",
+    )  # fmt: skip
+    rows = [line for line in done.out.splitlines() if line.startswith("|")]
+    assert done.code == 0 and len(rows) == 2 + 2 + 1
+    written = json.loads((tmp_path / "x.json").read_text())
+    count, ms, bound = (sum(one[key] for one in written["kernels"]) for key in ("count", "ms", "bound_ms"))
+    assert f"{count} kernels of {ms:.3f} ms, bound {bound:.3f} ms" in done.out
+    assert f"the whole model takes {written['measured_ms']:.3f} ms, measured with 1 thread" in done.out
+    assert in_process(capsys, "costs", "explain", "tiny_squeezenet1_1", "--top", "0").error.startswith("pass --top")
