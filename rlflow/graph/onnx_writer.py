@@ -6,6 +6,7 @@ model's own constant expressions stay unchanged.
 """
 
 import hashlib
+import math
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -133,11 +134,12 @@ def kept_apart(model: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, np.nd
     light.graph.MergeFrom(onnx.GraphProto(**fields))
     apart, inputs = {}, {value.name for value in model.graph.input}
     for proto in model.graph.initializer:
-        if proto.data_type != TensorProto.FLOAT or len(proto.raw_data) < LARGE or proto.name in inputs:
-            light.graph.initializer.append(proto)
-        else:
+        size = len(proto.raw_data) if proto.data_type == TensorProto.FLOAT and proto.name not in inputs else 0
+        if size >= LARGE and size == 4 * math.prod(proto.dims) and min(proto.dims) > 0:
             apart[proto.name] = array = numpy_helper.to_array(proto)
             outside(light.graph.initializer.add(name=proto.name), array, "apart", 0, array.nbytes)
+        else:  # ONNX Runtime refuses a weight whose content does not fit its shape
+            light.graph.initializer.append(proto)
     return light, apart
 
 
