@@ -30,7 +30,6 @@ class Topoformer(Learner):
     name = "topoformer"
     Config = TopoformerConfig
     BUDGET = ("epochs",)
-    Network = Network
 
     def __init__(self, config, instance: Sequencing, seed: int = 0):
         """Create the learner and the best network. Raise RLFlowError if `instance` is not a `Sequencing`."""
@@ -42,7 +41,7 @@ class Topoformer(Learner):
         features = instance.spec.node_features
         super().__init__(config, {"node_features": features, **sizes, "attends": config.attends}, seed)
         inputs = Sizes(features + POSITIONS, **sizes), config.attends
-        self.networks = Reinforce(*(self.Network(*inputs, np.random.default_rng(seed)) for _ in range(2)))
+        self.networks = Reinforce(*(Network(*inputs, np.random.default_rng(seed)) for _ in range(2)))
         self.iterations, self.env_steps = 0, 0  # numbers of epochs completed and of orders evaluated so far
         self.costs = np.zeros(0)  # the best network's costs on the evaluation graphs, relative to the controls
 
@@ -111,6 +110,7 @@ class Topoformer(Learner):
         return 100 * (1 - float(self.costs.mean()))
 
     def begin(self, evaluation: list[Batch]) -> None:
+        """Load the network of `config.start`, if the option is set, and evaluate the best network before training."""
         if self.config.start is not None:
             self.begin_with(self.config.start)
         self.costs = self.relative(self.networks.best, evaluation)
