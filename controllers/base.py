@@ -37,6 +37,8 @@ Progress = Callable[[int, int], None]  # (iterations done, iterations in all)
 
 
 class StopReason(StrEnum):
+    """The reasons why a training can end."""
+
     BUDGET = "budget"  # the configured number of iterations was played
     CONVERGED = "converged"  # the search has met a stopping criterion; `detail` names the criterion
     DIVERGED = "diverged"  # the gradients are not finite; the best controller before that is kept
@@ -147,10 +149,10 @@ class Learner:
         return None
 
     def first_checkpoint(self) -> int:
-        """Return the number of environment steps in a training before the first checkpoint with trained weights.
+        """Return the number of environment steps that a training needs until its first checkpoint with trained weights.
 
-        The steps of all parallel environments are summed; steps of evaluations are left out. 0 means that every
-        checkpoint counts as trained.
+        `controllers.real_env.train_for_real` refuses a smaller budget of steps. The steps of all parallel environments
+        are summed; steps of evaluations are left out. 0 means that every checkpoint counts as trained.
         """
         return 0
 
@@ -209,7 +211,10 @@ class Learner:
         return files.read_arrays(Path(folder) / "controller.npz")
 
     def is_outdated(self, folder: Path | str) -> bool:
-        """Return True if the folder holds a checkpoint of a training in another world model."""
+        """Return True if the folder holds a checkpoint of a training in another world model.
+
+        The result is False for a controller without a world model, and for a folder without a checkpoint.
+        """
         if self.world_model is None or not (Path(folder) / "controller.json").exists():
             return False
         description = read_description(folder)
@@ -326,7 +331,7 @@ class Controller(Learner):
         raise NotImplementedError("train(make_env, seed, folder, log=None, progress=None) -> dict of results")
 
     def open(self, make_env: MakeEnv, n: int) -> VectorEnv:
-        """Create a vector environment and check that it fits this controller.
+        """Create a vector environment, check that it fits this controller, and return it.
 
         Args:
           make_env: a function from n to a vector environment with n copies of the environment.
@@ -351,6 +356,9 @@ class Controller(Learner):
           observation: the dict of arrays that the docstring of controllers/base.py describes.
           counted: the key of the counts, "counts" (by rule) or "class_counts" (by match class).
 
+        Returns:
+          [z float32 [B, Z], h float32 [B, H], counts int32 [B, N + 1] or class_counts int32 [B, K]].
+
         Raises:
           RLFlowError: an array has no batch axis or another shape, or "counts" has a wrong entry for NO-OP.
         """
@@ -367,7 +375,10 @@ class Controller(Learner):
 
 
 def read_description(folder: Path | str) -> dict:
-    """Return the content of controller.json: "controller" (name), "shapes", "config" and "training_seed".
+    """Return the content of controller.json.
+
+    The keys are "controller" (name), "shapes", "config", "training_seed" and "world_model" (digest or None). A file of
+    RLFlow 0.2 has no "world_model".
 
     Raises:
       RLFlowError: the file is missing or damaged.

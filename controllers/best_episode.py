@@ -2,11 +2,11 @@
 
 A rewrite that gains nothing and makes a later gain possible is seldom sampled. One such episode among thousands hardly
 moves the policy, because PPO forgets each batch after its update. Self-imitation (Oh et al. 2018, arXiv:1806.05635)
-keeps what was found and makes its choices more probable, so the next episodes are sampled around them. All episodes
-begin at the same graph, in the dream and on the real graph, so the return of one is a goal for the others.
+keeps the best episode and raises the probability of its choices, so the next episodes are sampled around this episode.
+All episodes begin at the same graph, in the dream and on the real graph, so the best return is a goal for all of them.
 
 The episode is cut after the step with its highest cumulative reward, because the cheapest graph that an agent visits is
-delivered. There the policy learns to choose NO-OP.
+delivered. In the state after this step the policy learns to choose NO-OP.
 """
 
 import numpy as np
@@ -22,11 +22,13 @@ class BestEpisode:
 
     Args:
       names: the names of the tensors to keep of each step.
-      stopped: the values of these tensors that differ if NO-OP is chosen; {} if NO-OP is not valid.
+      stopped: for each of these tensors that depends on the choice, its value for the choice NO-OP in one environment;
+        {} if the task has no NO-OP.
 
     Attributes:
       returned: the sum of its rewards up to the cut; 0 if no episode has gained anything yet.
-      steps: the tensors of its steps up to the cut, and of NO-OP; {} if there is no episode yet.
+      steps: the tensors of its steps up to the cut, and of NO-OP after them unless the episode ended at the cut or the
+        task has no NO-OP; {} if no episode has gained anything yet.
     """
 
     def __init__(self, names: tuple[str, ...], stopped: Steps):
@@ -80,7 +82,11 @@ class BestEpisode:
         return {name: values for name, values in arrays.items() if not name.startswith(PREFIX)}
 
     def _until_cut(self, env: int) -> Steps:
-        """Return the steps of the present episode of one environment up to its cut, and NO-OP if steps follow."""
+        """Return the steps of the current episode of one environment up to the cut.
+
+        If the episode goes on after the cut and the task has NO-OP, a last step is added. This step has the observation
+        of the state after the cut, and NO-OP as its choice.
+        """
         first, cut = int(self._first[env]), int(self._cut[env])
         played = self._played[first : first + cut + bool(self.stopped)]
         steps = {name: np.stack([step[name][env] for step in played]) for name in self.names}

@@ -95,10 +95,23 @@ def by_median_reward(usual_rewards: np.ndarray) -> np.ndarray:
     return scores
 
 
-RANDOM_STEPS = 30  # in `explore`: the steps of random play, and the steps without a new match class before it ends
+# In `explore`: the number of steps of random play, and the number of steps without a new match class after which the
+# sampling from the greedy prior ends.
+RANDOM_STEPS = 30
 
 
 class CMAES(Controller):
+    """The controller `cma-es`. It has K + 1 choices, the K match classes and NO-OP, and scores the reachable ones.
+
+    Attributes:
+      xfer_ids: int [K + 1], the rule of each choice; NO-OP is the last choice.
+      reachable: bool [K + 1], True for the choices that have a score.
+      others: float [K + 1], the median class rewards of the choices without a score; 0 for all other choices.
+      weights: float32 [size], the best weight vector so far; `act` uses it.
+      mean: float64 [size], the mean of the search distribution.
+      history: float64 [individuals so far], the fitness of all individuals in the order of their evaluation.
+    """
+
     name = "cma-es"
     Config = CMAESConfig
     BUDGET = ("generations",)
@@ -180,7 +193,7 @@ class CMAES(Controller):
           policy: `self.mode` or `self.sample`.
           weights: float32 [P, size]; each weight vector acts on B / P successive rows.
           observation: a batch of B observations.
-          *seeds: the seeds of `self.sample`.
+          *seeds: one array int [2, 2], the seeds of `self.sample`; nothing for `self.mode`.
         """
         z, h, _ = self.batch(observation)
         counts = self.choices(observation)

@@ -29,7 +29,7 @@ CONFIGS = Registry(
 )
 
 ON_REAL_GRAPH = {"controller.train_on": ("real",)}
-QSTAR = "qstar"  # the search that values choices instead of states
+QSTAR = "qstar"  # the value of `AStarConfig.search` whose network values choices instead of states
 
 
 @dataclass(frozen=True)
@@ -258,8 +258,8 @@ class XRLflowConfig(LearnerConfig):
 class AStarConfig(LearnerConfig):
     """A* with a learned value of choices or states, on the real graph only (values of Knossos in brackets).
 
-    Options of the controller `astar` (controllers/astar/agent.py). The help of an option ends with the value of Knossos
-    in brackets.
+    Options of the controller `astar` (controllers/astar/agent.py). Knossos is the project whose paper
+    controllers/astar/__init__.py describes. The help of an option ends with the value of this paper in brackets.
     """
 
     needs: ClassVar[tuple[str, ...]] = ("tensorflow", "sonnet")

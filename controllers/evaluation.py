@@ -21,7 +21,7 @@ def play(env: VectorEnv, act: Callable, seed: int, max_steps: int) -> tuple[np.n
     """Play one episode in each copy of a vector environment.
 
     Args:
-      env: a vector environment with n copies.
+      env: a vector environment with n copies. A copy whose episode has ended plays on, without effect on the result.
       act: a function from a batched observation to actions, int [n, 2].
       seed: the seed of the reset.
       max_steps: the number of steps after which unfinished episodes are cut off.

@@ -2,7 +2,7 @@
 
 If there are more than `full_covariance` weights, only variances are learned, otherwise all covariances.
 
-The search depends on its seed and on the reported fitness values alone, so a checkpoint needs only these values.
+The search depends on its arguments and on the reported fitness values alone, so a checkpoint needs only these values.
 """
 
 import cma
@@ -49,6 +49,7 @@ class Evolution:
         return {"sigma": self.strategy.sigma, "starts": self.starts}
 
     def begin(self) -> None:
+        """Start the search anew at `start`; each start has twice the individuals of the previous start."""
         rng, size = np.random.default_rng([self.seed, self.starts]), self.popsize << self.starts
         self.strategy = cma.CMAEvolutionStrategy(
             self.start,
@@ -79,7 +80,8 @@ class Widened(Evolution):
         Args:
           start: float64 [D], the initial mean.
           few: the first search varies the last `few` weights only.
-          individuals: the number of individuals of the first search; 0 to search all weights at once.
+          individuals: the number of evaluated individuals at which the first search ends and the search of all weights
+            begins; 0 to search all weights from the start.
           **options: the arguments of `Evolution` besides `start`.
         """
         self.all, self.left, self.arguments = start, individuals, options

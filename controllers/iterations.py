@@ -44,7 +44,7 @@ def learn_in_iterations(
     steps: Steps, episodes: Sequence[Episode], count: int, interactions: int, shortest: int, seed: int,
     report: Callable[[dict], None] | None = None,
 ) -> dict:
-    """Run all iterations.
+    """Train a world model in iterations, each on the real episodes of a controller that exploits the model's errors.
 
     Args:
       steps: the implementation of the steps.

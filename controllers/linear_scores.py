@@ -24,7 +24,7 @@ class LinearScores(Learner):
         inputs, options = instance.spec.node_features, instance.spec.n_rules
         super().__init__(config, {"node_features": inputs, "options": options}, seed)
         self.weights = np.zeros((2 * inputs + 1, options))  # the best so far
-        self.best = np.iinfo(np.int64).max  # its objective
+        self.best = np.iinfo(np.int64).max  # the objective of the greedy decision with `weights`
         self.history = np.zeros(0)  # fitness of all individuals so far
 
     def act(self, instance: Instance, samples: int = 0, rng: np.random.Generator | None = None) -> np.ndarray:

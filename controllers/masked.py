@@ -1,12 +1,14 @@
 """Masked distributions over actions: sampling, log-probability, entropy and argmax.
 
-An action is chosen in two stages (paper, section 3.1.3): first a rule that has a location, then one of the rule's
-locations 0 to count - 1:
+`MaskedCategorical` is a softmax over the valid entries of each row. `TwoStage` chooses an action in two stages (RLFlow,
+section 3.1.3): first a rule that has a location, then one of the rule's locations 0 to count - 1.
 
     π(rule, location) = π(rule) · π(location | rule)
 
+CMA-ES uses `TwoStage` with match classes instead of rules, and with the matches of a class instead of locations.
+
 Everything here is TensorFlow and works inside `tf.function`. B is the batch size, N + 1 the number of rules with NO-OP
-last, L the number of locations.
+last, L the largest number of locations of a rule.
 """
 
 from collections.abc import Callable

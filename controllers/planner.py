@@ -71,6 +71,7 @@ class Plan(NamedTuple):
 
 
 def empty_plan(n_xfer_ids: int) -> Plan:
+    """Return a plan without actions, for N + 1 = `n_xfer_ids` rules with NO-OP."""
     return Plan(np.zeros((0, 2), np.int64), np.zeros((0, n_xfer_ids), np.int32), 0.0)
 
 
@@ -143,7 +144,7 @@ EXCURSION = 20  # expected number of random steps between the departure and the 
 
 
 class Candidate(NamedTuple):
-    """A sequence of actions from the start, the objective of its last state, and its origin in words."""
+    """A sequence of actions from the start, the objective of its last state, and its origin as text for users."""
 
     objective: int
     actions: list[tuple[int, int]]
@@ -163,8 +164,12 @@ class Planner(Controller):
         """Return actions, int64 [B, 2]; see `Controller.act`.
 
         Greedy play takes the plan's action for the observed step. It takes NO-OP (see `end`) if that action is invalid
-        or the plan has ended. Sampled play takes a random valid action at some steps, and wherever the observed counts
-        differ from the plan's counts. Where the counts differ, it takes NO-OP with the probability 1 / EXCURSION.
+        or the plan has ended.
+
+        Sampled play departs from the plan with the probability LEAVE / T at each step, and departs wherever the
+        observed counts differ from the plan's counts or the plan has ended. A step that departs takes a random valid
+        action. Where the counts differ or the plan has ended, it takes NO-OP with the probability 1 / EXCURSION
+        instead, except at step 0 or with an empty plan.
         """
         *_, counts = self.batch(observation)
         length = len(self.plan.actions)

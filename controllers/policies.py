@@ -33,7 +33,15 @@ class Orthogonal(snt.initializers.Initializer):
 
 
 def linear(rng: np.random.Generator, inputs: int, outputs: int, gain: float, name: str) -> snt.Linear:
-    """Return a linear layer with its variables; the weights are orthogonal."""
+    """Return a linear layer whose variables exist already, with orthogonal weights and a bias of 0.
+
+    Args:
+      rng: the generator of the weights.
+      inputs: the size of the input.
+      outputs: the size of the output.
+      gain: the factor of the orthogonal weights.
+      name: the name of the layer, a part of the names of its variables.
+    """
     layer = snt.Linear(outputs, w_init=Orthogonal(rng, gain), name=name)
     layer(tf.zeros([1, inputs]))  # creates the variables
     return layer
@@ -45,9 +53,14 @@ class Policy(snt.Module):
     A subclass sets `observes_counts` ("counts" or "class_counts") and implements the methods that raise
     NotImplementedError. The following functions are compiled once, for any batch size:
 
-      mode: (z, h, counts) → the most probable actions, int32 [B, 2].
+      mode: (z, h, counts) → the greedy actions, int32 [B, 2]: the mode of the distribution that `acting` returns.
       sample: (z, h, counts, seeds int64 [2, 2]) → (sampled actions, tensors that an update needs; see `_sample`).
       value: (z, h) → state values, float32 [B].
+
+    Args:
+      shapes: the sizes of observations and actions (`controllers.base.LatentShapes`).
+      config: the options (`PPOConfig`).
+      rng: the generator of the initial weights.
     """
 
     observes_counts: str
@@ -88,7 +101,10 @@ class Policy(snt.Module):
 
     @property
     def stopped(self) -> dict[str, np.ndarray]:
-        """The entries of "choice" and of the tensors of `remember` that differ if NO-OP is chosen in a state."""
+        """The values of "choice" and of the tensors of `remember` for one step in which NO-OP is chosen.
+
+        The values have no batch axis. Tensors that do not depend on the choice are left out.
+        """
         raise NotImplementedError("stopped -> {name: array}")
 
     def remember(self, counts, choice) -> dict[str, tf.Tensor]:
@@ -161,6 +177,8 @@ class Policy(snt.Module):
 
 
 class TwoStagePolicy(Policy):
+    """The policy of the paper: it chooses a rule, then a location of this rule. A choice is (xfer_id, location)."""
+
     observes_counts = "counts"
 
     def add_heads(self, config):

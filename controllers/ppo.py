@@ -93,7 +93,7 @@ class ActorCritic(Learner):
         """Return the scalars to log of an update.
 
         Args:
-          statistics: the scalars of each gradient step, of which the means are logged.
+          statistics: the scalars of each gradient step; the result contains the mean of each scalar.
           advantages: float32 [T], the advantages of the T transitions.
           targets: float32 [T], the targets of the values.
         """
@@ -147,6 +147,7 @@ class ActorCritic(Learner):
 
 
 def standardised(advantages: tf.Tensor) -> tf.Tensor:
+    """Return the advantages of a minibatch, float32 [M], shifted and scaled to mean 0 and standard deviation 1."""
     return (advantages - tf.reduce_mean(advantages)) / (tf.math.reduce_std(advantages) + 1e-8)
 
 
@@ -197,6 +198,7 @@ class RewardScale:
         self.moments = np.array([0.0, 1.0, 1e-4])  # mean, variance, count of the discounted returns
 
     def start(self, envs: int) -> None:
+        """Begin new episodes in `envs` environments. The moments of all earlier returns are kept."""
         self.returns = np.zeros(envs)
 
     def __call__(self, rewards: np.ndarray, ended: np.ndarray) -> np.ndarray:
@@ -223,7 +225,8 @@ def gae(rewards, values, next_values, terminated, truncated, gamma, lam):
     """Return generalised advantage estimates (Schulman et al. 2016, eq. 16) for T steps of B environments.
 
     Every array is [T, B]. No reward after the end of an episode enters its advantages. The return after the last step
-    counts as 0 if the episode was terminated, and as the value of the last state if the episode was truncated.
+    counts as 0 if the episode was terminated. If the episode was truncated, or goes on after the T steps, this return
+    counts as the value of the last state.
 
     Args:
       rewards: float, the scaled rewards.

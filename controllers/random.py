@@ -30,7 +30,7 @@ def uniform_actions(counts: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 class RandomController(Controller):
     name = "random"
     Config = RandomConfig
-    iterations = env_steps = 0  # it never learns, so a checkpoint has none
+    iterations = env_steps = 0  # This controller never learns, so its checkpoint contains no counters.
 
     def __init__(self, config, observation_space, action_space, seed=0):
         super().__init__(config, observation_space, action_space, seed)

@@ -71,6 +71,7 @@ class Measurements:
 
     @property
     def seconds(self) -> float:
+        """The sum of the measurement seconds of all graphs that have an entry."""
         return max(self._until.values(), default=0.0)
 
     def met(self, latency: float, actions: Sequence[list[int]]) -> None:

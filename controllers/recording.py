@@ -1,9 +1,9 @@
 """Recording of a controller's episodes on the real environment, as training data of world models.
 
 One episode of an iteration is greedy and some are sampled. Most episodes leave the greedy episode at a random step and
-then make rewrites that the world model has not seen (rlflow/collect/exploration.py), because the next controller will
-query the model near the greedy episode. `Recorder` sits between `LatentEnv` and the real environment, so the recorded
-actions have the location numbers of the real environment.
+then explore: they prefer rewrites that the world model has not seen (rlflow/collect/exploration.py). The next
+controller will query the world model near the greedy episode, so the model needs data from there. `Recorder` sits
+between `LatentEnv` and the real environment, so the recorded actions have the location numbers of the real environment.
 """
 
 from collections.abc import Iterator, Sequence
@@ -80,6 +80,12 @@ class Player:
         self._trunk: Way | None = None
 
     def episode(self, k: int, seed: int) -> Episode:
+        """Play one episode with the controller and return its record.
+
+        Args:
+          k: the index of the episode; episode 0 is greedy, all others are sampled.
+          seed: the seed of the episode.
+        """
         rollout(self.controller, self._latent, greedy=k == 0, seed=seed)
         recorder = self._recorder
         return record(self.env.task, self.env.reward, recorder.states, recorder.actions, k, recorder.copied)
@@ -149,9 +155,12 @@ def play_iteration(
       player: the player of the controller.
       folder: the folder of the shards.
       interactions: the largest number of real steps; no episode begins that might exceed it.
-      most: the largest number of episodes. It ends an iteration whose episodes have hardly any steps.
+      most: the largest number of episodes; this limit ends an iteration whose episodes have hardly any steps.
       seed: the seed of episode k is derived from (*seed, k).
       progress: a tqdm-like object that counts interactions, or None.
+
+    Returns:
+      All episodes of the iteration in the order of their indices, read or played.
     """
     episodes: list[Episode] = []
 

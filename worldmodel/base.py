@@ -68,7 +68,8 @@ class Imagined(NamedTuple):
     Attributes:
       rewards: float64 [n], the reward of the step.
       terminated: bool [n], True if the predicted step ends the episode. The end by NO-OP is not predicted.
-      uncertainty: float32 [n], the uncertainty of the step on the model's own scale; 0 if the data contain such a step.
+      uncertainty: float32 [n], the uncertainty of the step on the model's own scale; 0 means that the model expects no
+        error. `mdn-rnn` with one member always reports 0.
     """
 
     rewards: np.ndarray
@@ -218,7 +219,8 @@ class Searchable(Protocol):
 
         Args:
           start: the real state.
-          uncertainty_limit: a step with a higher uncertainty is not among the matches, or returns the state unchanged.
+          uncertainty_limit: a match whose step has a higher uncertainty is left out, or following it returns the state
+            unchanged.
         """
 
 
@@ -233,6 +235,8 @@ class DreamtState(LocalState, Protocol):
 
     def remembered(self) -> tuple | None:
         """Return the path from the start state to the best state of this problem in the training data.
+
+        The path may end before that state, at the first recorded step that the model cannot follow with certainty.
 
         Returns:
           A `rlflow.search.base.Path`, or None if the training data do not contain the problem.

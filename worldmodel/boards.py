@@ -49,7 +49,8 @@ def read_curves(folder: Path) -> dict[str, dict[str, Curve]]:
     for path in sorted(folder.rglob("events.out.tfevents.*")):
         tags = result.setdefault(str(path.parent.relative_to(folder)), {})
         for event in _events(path):
-            if event.HasField("session_log"):  # a training goes on from an earlier step, and repeats the later ones
+            # A training that goes on from an earlier step repeats this step and later ones: drop the old values.
+            if event.HasField("session_log"):
                 for curve in tags.values():
                     for step in [step for step in curve if step >= event.step]:
                         del curve[step]
@@ -93,6 +94,12 @@ class EventWriter:
         self._begun = False  # True after the first scalars
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
+        """Write one point of each of several curves.
+
+        Args:
+          step: the position of the points on the horizontal axis.
+          values: {tag of a curve: value}.
+        """
         if not self._begun:
             self._write(step=step, session_log=SessionLog(status=SessionLog.START))
             self._begun = True
@@ -376,6 +383,15 @@ class StageWriter(EventWriter):
         self.stage = stage
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
+        """Write one point of each of several curves.
+
+        Args:
+          step: the position of the points on the horizontal axis.
+          values: {name of a curve in BOARDS: value}.
+
+        Raises:
+          RLFlowError: BOARDS defines no such curve for the stage.
+        """
         super().scalars(step, {tag_of(self.stage, name): value for name, value in values.items()})
 
 

@@ -75,7 +75,8 @@ def fidelity(
       JSON values {"episodes": number, "horizons": {"5": …}, "first": {"5": …}, "ranks": {…}, "calibration": {…}}.
 
     "horizons" covers stretches that start anywhere in an episode (all, or MOST_STARTS at equal distances). "first"
-    covers stretches that start with an episode. For each horizon k both contain these entries:
+    covers stretches that start with an episode, without episodes that begin with copied steps if `copies` is False. For
+    each horizon k both contain these entries:
 
     - "starts": the number of stretches with at least k steps left;
     - "model", "no_change" and "rule_mean": the errors of this predictor;
@@ -336,9 +337,9 @@ def _ranks(part: Compared, steps: int, seed: int) -> dict:
     Returns:
       {"sequences": number of action sequences, "steps": `steps`, "real": their real returns, "model": …, "rule_mean":
       …}. Each of the last two is {"returns": predicted returns, "correlation": Spearman's rank correlation with the
-      real returns, "interval": its 95 % bootstrap confidence interval, "concordance": share}. These values are None
-      without sequences or if all real returns are equal. Correlation and interval are also None if all predicted
-      returns are equal.
+      real returns, "interval": its 95 % bootstrap confidence interval, "concordance": share}. Correlation, interval and
+      concordance are None without sequences or if all real returns are equal. Correlation and interval are also None if
+      all predicted returns are equal.
 
     The concordance is the share of pairs with different real returns that the predicted returns order correctly. A pair
     with equal predicted returns counts half. Pairs with equal real returns are ignored.

@@ -137,6 +137,7 @@ def plot(outcome: dict[str, dict], path: Path) -> None:
 
 
 def shown(value: float | None) -> str:
+    """Return a value as text with three significant digits, and None as a dash."""
     return "–" if value is None else f"{value:.3g}"
 
 

@@ -295,6 +295,13 @@ def _extremes(choose, old: tf.Tensor, new: tf.Tensor, seen: tf.Tensor, added: tf
 
 
 def standardise(x: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor) -> tf.Tensor:
+    """Return (x − mean) / std, float32 [.., size], clipped to ±CLIP. A constant feature has std 1.
+
+    Args:
+      x: float32 [.., size], the values of the features.
+      mean: float32 [size], the mean of each feature.
+      variance: float32 [size], the variance of each feature.
+    """
     return tf.clip_by_value((x - mean) / _std(mean, variance), -CLIP, CLIP)
 
 

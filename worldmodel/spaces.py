@@ -1,7 +1,7 @@
 """The latent observation and action spaces of the dream and of the wrapped real environment (docs/ARCHITECTURE.md).
 
 A latent observation contains the number of valid locations of each rule. The valid locations of a rule are 0, 1, …
-below this number, from which controllers build the rule's location mask. Only the real environment and
+below this number, and controllers build the rule's location mask from the number. Only the real environment and
 `action_masks()`, for agents of other libraries, return dense masks. The observation contains the step number, so that a
 controller without memory can follow a plan.
 
@@ -70,7 +70,7 @@ def observation(
     z: np.ndarray, h: np.ndarray, counts: np.ndarray, class_counts: np.ndarray, step: np.ndarray | int,
     stop: bool = True,
 ) -> dict[str, np.ndarray]:
-    """Build one observation or a batch of observations from new arrays.
+    """Build one observation or a batch of observations from copies of the arrays.
 
     Args:
       z: float32 [.., Z], the latent state.

@@ -5,7 +5,8 @@
 
 `worldmodel.WORLD_MODELS` contains the classes, which implement `worldmodel.base.WorldModel`. `worldmodel.TRAININGS`
 contains for each class a function `train(config, spec, source, folder, seed, log, progress) -> Trained`, which saves
-the trained model in the folder. The file model.json contains the options of the model, with its kind, and its encoding.
+the trained model in the folder. The file model.json contains the options of the model, with its kind, and its encoding
+(`EncodingSpec`: the sizes of the task's observations and actions).
 
 This module does not import TensorFlow, because `edits` does not need it. The functions that load a model check that the
 values of a file fit together. They never allocate memory of a size that a file states.
@@ -33,6 +34,13 @@ FILE = "model.json"
 
 
 def write_description(folder: Path | str, config: WorldModelConfig, spec: EncodingSpec) -> None:
+    """Write model.json, from which `read_description` reads the options and the encoding of a world model.
+
+    Args:
+      folder: the folder of the model.
+      config: the options, with the name of the kind of world model.
+      spec: the sizes of the task's observations and actions.
+    """
     write_json(Path(folder) / FILE, {"config": config.to_dict(), "spec": spec.to_dict()})
 
 

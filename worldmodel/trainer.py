@@ -1,8 +1,8 @@
 """The training loop of all neural world models and controllers.
 
-A training defines an update function, which makes one step. `Trainer` calls it until all steps are made. It restores
-the last checkpoint, writes new checkpoints, logs curves, reports progress and stops early. This module does not import
-TensorFlow, because some controllers do not need it.
+A training defines an update function, which makes one step. `Trainer` calls this function until all steps are made.
+`Trainer` also restores the last checkpoint, writes new checkpoints, logs curves, reports progress and stops early. This
+module does not import TensorFlow, because some controllers do not need it.
 
 A resumed training gives the same result as an uninterrupted training, if the update function keeps these rules:
 
@@ -119,9 +119,11 @@ class EarlyStop:
 
     @property
     def is_stale(self) -> bool:
+        """True if the last `patience` evaluations brought no lower loss, so that the training should stop."""
         return 0 < self.patience <= self.stale
 
     def look(self, value: float) -> None:
+        """Record a held-out loss, and call `keep` if it is the lowest so far."""
         if value < self.best:
             self.keep()
             self.best, self.stale = value, 0

@@ -36,7 +36,7 @@ MOST_ROWS = 20_000  # largest number of nodes that the network sees at once, unl
 LARGEST_GRADIENT = 5.0  # largest global norm of a gradient
 LOWEST, SUCCESS, PATHS = "problems/lowest", "problems/success", "problems/paths"  # arrays with a row for each problem
 NO_ACTION = -1  # fills the rows of `paths` behind their last action
-MEMORY = 0.5  # share of the former rate of success that a further search keeps
+MEMORY = 0.5  # weight of the former rate of success when a further search updates the rate (a moving average)
 
 
 class AStar(Learner):
@@ -44,11 +44,13 @@ class AStar(Learner):
 
     Attributes:
       network: the value network.
-      scale: the gain per step that a value of 1 means, in the unit of the objective: the mean of the positive targets
-        of the first epoch. 0 before the training.
+      scale: the gain per step that an output of 1 of the network means, in the unit of the objective: the mean of the
+        positive targets of the first epoch. 0 before the training.
       iterations, env_steps: the number of epochs, and of rewrites that the searches of the training tried.
-      lowest, success: for each problem of the training the lowest known objective, int64, and the rate of success.
-      paths: int64 [problems, horizon, 2], the actions that lead to the lowest known objective of each problem.
+      lowest, success: int64 [problems] and float64 [problems], the lowest known objective of each problem of the
+        training, and the rate of success: a moving average of the searches that reached this objective.
+      paths: int64 [problems, horizon, 2], the actions that lead to the lowest known objective of each problem. The rows
+        behind the last action hold NO_ACTION.
       acting_steps: number of rewrites that `act` has tried.
     """
 
@@ -64,7 +66,7 @@ class AStar(Learner):
         self.scale, self.best_return, self.iterations, self.env_steps, self.acting_steps = 0.0, 0.0, 0, 0, 0
         self.lowest, self.success = np.zeros(0, np.int64), np.zeros(0)
         self.paths = np.zeros((0, config.horizon, 2), np.int64)
-        self._planned: dict[object, tuple[int, int] | None] = {}  # hash of a state → action of the last plan through it
+        self._planned: dict[object, tuple[int, int] | None] = {}  # hash of a state → next action; None at the end
         targets = tf.TensorSpec([None, config.horizon])
         self.update = tf.function(
             self._update,
@@ -90,7 +92,14 @@ class AStar(Learner):
         return np.concatenate(values).astype(np.float64) * self.scale
 
     def choice_value(self, graph: GraphArrays, choices: Choices) -> np.ndarray:
-        """Return the expected gains per step, float64 [K, horizon], in the unit of the objective."""
+        """Return the expected gains per step of K choices, float64 [K, horizon], in the unit of the objective.
+
+        This function is a `search.ChoiceValue`.
+
+        Args:
+          graph: the encoding of a state.
+          choices: K choices in this state.
+        """
         if not self.scale or not len(choices.sorts):
             return np.zeros((len(choices.sorts), self.config.horizon))
         return self.network.values(joined([graph]), choices).numpy().astype(np.float64) * self.scale
@@ -105,12 +114,13 @@ class AStar(Learner):
           state: the state.
           evaluations: largest number of rewrites.
           seed: seed of the random choices.
-          method: by default the option `search`; with a value of states, astar or mcts.
-          patience: see `astar`.
-          noise: see `qstar`, which alone uses it.
+          method: "qstar", "astar" or "mcts"; by default the option `search`. A network of choices can run only "qstar",
+            and a network of states only the other two.
+          patience: see `search.astar`; "mcts" ignores it.
+          noise: see `search.qstar`; the other methods ignore it.
 
         Returns:
-          (the result, the explored states).
+          (the result, the explored states). The actions of the result are the shortest known path to its state.
         """
         explored, method, horizon = [], method or self.config.search, self.config.horizon
 
@@ -127,7 +137,7 @@ class AStar(Learner):
         return result._replace(actions=explored[0].actions_to(result.state)), explored[0]
 
     def unit(self, state: LocalState) -> float:
-        """Return the gain that counts as 1 in draws: `scale`, or before the training 1 % of the objective."""
+        """Return the unit of gains in equations 8 and 9: `scale`, or before the training 1 % of the objective."""
         return self.scale or max(state.objective, 1) / 100
 
     # -- acting ------------------------------------------------------------------------------------
@@ -137,8 +147,8 @@ class AStar(Learner):
 
         Args:
           observation: a batch with one observation of `rlflow.env.states.StateEnv`.
-          greedy: True to follow the path that a search finds; False to draw an action by equation 9, for `horizon`
-            steps.
+          greedy: True to follow the path that a search finds. False to draw each action with the probabilities of
+            equation 9 (`search.drawn`) and to end the episode after `horizon` steps.
           rng: the generator to draw with, by default the controller's own.
 
         Returns:
@@ -149,7 +159,10 @@ class AStar(Learner):
         return np.array([action or self._end(state)], np.int64)
 
     def _on_plan(self, state: LocalState) -> tuple[int, int] | None:
-        """Return the action of a plan through the state, or of a new plan; None if a search finds nothing cheaper."""
+        """Return the next action of a plan that an earlier search found through this state, or of a new search.
+
+        Without a cheaper state in the result of the search, return None.
+        """
         if state.hash not in self._planned:
             result, _ = self.searched(state, self.config.evaluations, self.seed, patience=self.config.patience)
             self.acting_steps += result.interactions
@@ -188,6 +201,10 @@ class AStar(Learner):
     # -- training ----------------------------------------------------------------------------------
 
     def first_checkpoint(self) -> int:
+        """Return the largest number of rewrites that the searches of the first epoch can try; 0 without epochs.
+
+        A search that ends early, for example by `patience`, tries fewer rewrites.
+        """
         problems = min(self.config.problems, 1 + len(self.config.also))
         return problems * self.config.evaluations if self.config.epochs else 0
 
@@ -248,7 +265,10 @@ class AStar(Learner):
         return self.results(stop, detail)
 
     def chosen(self, rng: np.random.Generator) -> list[int]:
-        """Return the problems of an epoch: in random order those within the band of success rates, then the others."""
+        """Return the indices of the problems that an epoch searches, at most `config.problems`.
+
+        Problems whose rate of success lies within `config.band` come first. The order is otherwise random.
+        """
         low, high = self.config.band
         order = rng.permutation(len(self.success))
         outside = (self.success[order] < low) | (self.success[order] > high)

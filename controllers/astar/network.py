@@ -59,11 +59,11 @@ def joined(graphs: Sequence[GraphArrays]) -> Graphs:
 
 
 class Choices(NamedTuple):
-    """A choices in one graph or in several concatenated graphs.
+    """The A choices of one graph or of several concatenated graphs.
 
     Attributes:
       sorts: int32 [A], action types.
-      firsts: int32 [A], the row of the first node of each choice.
+      firsts: int32 [A], the row of the first node (`Match.nodes[0]`) of each choice.
       rows, owners: int32 [P], the rows of all nodes of all choices, and the number of the choice of each.
     """
 
@@ -74,7 +74,12 @@ class Choices(NamedTuple):
 
 
 def choices_of(state: LocalState, matches: Sequence[Match]) -> Choices:
-    """Return matches of a state as choices in its graph."""
+    """Return matches of a state as choices in its graph.
+
+    Args:
+      state: the state.
+      matches: A matches of this state, each with at least one node.
+    """
     rows = [[state.rows[node] for node in match.nodes] for match in matches]
     return Choices(
         np.array([match.xfer_id for match in matches], np.int32), np.array([each[0] for each in rows], np.int32),
@@ -84,7 +89,12 @@ def choices_of(state: LocalState, matches: Sequence[Match]) -> Choices:
 
 
 def joined_choices(graphs: Sequence[GraphArrays], choices: Sequence[Choices]) -> Choices:
-    """Return the choices of one or more graphs, with the rows and numbers that they have after `joined`."""
+    """Concatenate the choices of one or more graphs, and renumber rows and choices as `joined` renumbers the graphs.
+
+    Args:
+      graphs: the graphs.
+      choices: the choices of each graph.
+    """
     rows, numbers, result = 0, 0, []
     for graph, one in zip(graphs, choices, strict=True):
         result.append(Choices(one.sorts, one.firsts + rows, one.rows + rows, one.owners + numbers))

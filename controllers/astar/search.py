@@ -3,7 +3,7 @@
 All searches run within a `rlflow.search.base.Search`, which holds their limits and the cheapest state:
 
     search = Search(task.initial, Limits(interactions=300))
-    astar(search, Explored(search, value, horizon=10))  # ends by LimitReached
+    astar(search, Explored(search, value, horizon=10))  # returns a reason, or raises LimitReached
 
 A *value of states* is a function from graphs to float [B, horizon]: for each graph the gain per step that is expected
 within 1, 2, … steps, in the unit of the objective. `Explored` holds all states of a search; a state is expanded only
@@ -25,7 +25,7 @@ from rlflow.search.base import Path, Search
 Value = Callable[[Sequence[GraphArrays]], np.ndarray]
 ChoiceValue = Callable[[GraphArrays, Choices], np.ndarray]
 Action = tuple[int, int]  # (action type, index)
-IDLE = 100  # successive trajectories of MCTS without a new state after which it ends
+IDLE = 100  # number of successive trajectories without a new state after which `mcts` ends
 
 
 class Node:
@@ -47,7 +47,12 @@ class Node:
         self.graph, self.children = state.arrays(), None
 
     def reach(self, left: int, before: "tuple[Node, Action]") -> bool:
-        """Store a path with a number of steps left, if it is shorter than all before, and return whether it is."""
+        """Store a path to this state if it is shorter than all earlier paths, and return True if it is.
+
+        Args:
+          left: number of steps left at the end of the path.
+          before: the last node of the path before this state, and the action from there.
+        """
         if left <= self.left:
             return False
         self.left, self.before = left, before
@@ -59,14 +64,15 @@ class Node:
 
 
 class Example(NamedTuple):
-    """A graph with the gains per step that were found within 1, 2, … steps from it.
+    """A training example: a graph, and the largest gains per step that a search found within 1, 2, … steps from it.
 
     Attributes:
       graph: the graph.
-      choices: the K choices that the steps begin with; None if the steps are any (K = 1).
-      gains: float64 [K, horizon], largest decreases of the objective divided by the number of steps. At least 0 for
-        any steps; a choice can also raise the objective.
-      left: the number of steps up to which `gains` count.
+      choices: K choices in the graph, for gains of the steps that begin with each choice; None for the gains of all
+        sequences of steps (K = 1).
+      gains: float64 [K, horizon], largest decreases of the objective divided by the number of steps. Without choices
+        they are at least 0. With choices they can be negative, because the first step is prescribed.
+      left: the number of steps whose gains are known; later columns of `gains` are no targets.
     """
 
     graph: GraphArrays
@@ -76,7 +82,7 @@ class Example(NamedTuple):
 
 
 def examples_along(states: Sequence[LocalState], actions: Sequence[Action] | None, horizon: int) -> list[Example]:
-    """Return an example for each state of a path but the last, as far as the path shows its gains.
+    """Return an example for each state of a path but the last state. The gains are those along the path.
 
     Args:
       states: the states of a path of at most `horizon` steps.
@@ -146,7 +152,7 @@ class Explored:
         return actions[::-1]
 
     def examples(self) -> list[Example]:
-        """Return an example for each expanded state, as far as the explored states show its gains."""
+        """Return an example for each expanded state. Its gains are the largest gains that the explored states show."""
         nodes = list(self.nodes.values())
         number = {id(node): k for k, node in enumerate(nodes)}
         pairs = [(k, number[id(child)]) for k, node in enumerate(nodes) for _, child in node.children or ()]
@@ -164,7 +170,7 @@ def _lowest(nodes: Sequence, parents: np.ndarray, children: np.ndarray, horizon:
     """Return the lowest objectives within 0, 1, … steps from each of n states, float64 [n, horizon + 1].
 
     Args:
-      nodes: the nodes or trials.
+      nodes: n objects of the class `Node` or `Trial`.
       parents, children: int64 [m], the numbers of the nodes at both ends of each known step.
       horizon: largest number of steps.
     """
@@ -180,7 +186,8 @@ def _lowest(nodes: Sequence, parents: np.ndarray, children: np.ndarray, horizon:
 def astar(search: Search, explored: Explored, patience: float = inf) -> str:
     """Expand the state with the largest gain so far plus the expected gain, again and again (algorithm 2).
 
-    Of equal states the last one is expanded. A state that is reached again with more steps left is queued again.
+    If several states have the same sum, the state that was reached last is expanded. A state that is reached again with
+    more steps left is queued again.
 
     Args:
       search: the search.
@@ -189,7 +196,10 @@ def astar(search: Search, explored: Explored, patience: float = inf) -> str:
         first improvement.
 
     Returns:
-      the reason of the end.
+      The reason of the end as text.
+
+    Raises:
+      LimitReached: a limit of the search is reached.
     """
     root, queue, pushed = explored.root, [], 0
     heappush(queue, (0.0, 0, root, root.left))
@@ -207,14 +217,15 @@ def astar(search: Search, explored: Explored, patience: float = inf) -> str:
 
 
 class Trial:
-    """A state of Q*.
+    """A state of Q*, with the choices that the search has tried there.
 
     Attributes:
       state, path, left, before: see `Node`.
       graph, choices: the encoding of the state and of all its choices.
       values: float [K, horizon], the gains per step that are expected within 1, 2, … steps that begin with each choice.
       children: number of a choice → the trial it leads to, for the choices that were made.
-      order: the choices that the present visit has still to make, and the gain expected of each, the largest last.
+      order: pairs (expected gain, choice) of the choices that are not in the queue yet, in ascending order of the gain.
+        When the state is reached with more steps left, `order` holds all choices again.
     """
 
     __slots__ = ("before", "children", "choices", "graph", "left", "order", "path", "state", "values")
@@ -243,6 +254,10 @@ class Tried:
     def follow(self, node: Trial, choice: int) -> Trial:
         """Return the trial that a choice leads to; the first call for a choice applies it.
 
+        Args:
+          node: the trial in which the choice is made.
+          choice: index of the choice in `node.state.matches`.
+
         Raises:
           LimitReached: a limit of the search is reached.
         """
@@ -265,7 +280,10 @@ class Tried:
         return actions[::-1]
 
     def examples(self) -> list[Example]:
-        """Return an example for each state of which a choice was made, as far as the explored states show its gains."""
+        """Return an example for each state in which a choice was made, with these choices.
+
+        The gains are the largest gains that the explored states show.
+        """
         nodes = list(self.nodes.values())
         number = {id(node): k for k, node in enumerate(nodes)}
         pairs = [(k, number[id(child)]) for k, node in enumerate(nodes) for child in node.children.values()]
@@ -293,8 +311,8 @@ def qstar(search: Search, tried: Tried, patience: float = inf, noise: float = 0.
     """Make the choice with the largest gain so far plus the expected gain, again and again (Agostinelli et al. 2021).
 
     A* applies all choices of a state to value the states after them. Q* values the choices, so that one evaluation of
-    the network ranks all choices of a state, and only the best of them are applied. A state that is reached again with
-    more steps left makes its choices again, without new rewrites.
+    the network ranks all choices of a state, and only the best of them are applied. If a state is reached again with
+    more steps left, its choices are queued again; choices that were applied before need no new rewrite.
 
     Args:
       search: the search.
@@ -303,7 +321,10 @@ def qstar(search: Search, tried: Tried, patience: float = inf, noise: float = 0.
       noise: scale of the Gumbel noise that is added to each expected gain, in the unit of the objective.
 
     Returns:
-      the reason of the end.
+      The reason of the end as text.
+
+    Raises:
+      LimitReached: a limit of the search is reached.
     """
     queue, pushed = [], 0
 
@@ -338,7 +359,7 @@ def qstar(search: Search, tried: Tried, patience: float = inf, noise: float = 0.
 
 
 def mcts(search: Search, explored: Explored, unit: float, exploration: float, alpha: float) -> str:
-    """Monte Carlo tree search with rollouts that follow the value (algorithm 3).
+    """Run Monte Carlo tree search with rollouts that follow the value (algorithm 3).
 
     Args:
       search: the search.
@@ -348,7 +369,10 @@ def mcts(search: Search, explored: Explored, unit: float, exploration: float, al
       alpha: the inverse temperature α of equation 9.
 
     Returns:
-      the reason of the end.
+      The reason of the end as text.
+
+    Raises:
+      LimitReached: a limit of the search is reached.
     """
     visits: dict[Node, int] = {}
     gains: dict[Node, float] = {}
@@ -388,7 +412,13 @@ def _followed(node: Node, chosen: tuple[Action, Node], left: int) -> tuple[Node,
 
 
 def expected_gains(node: Node, children: Sequence[tuple[Action, Node]], left: int) -> np.ndarray:
-    """Return the gain that is expected with each successor within `left` steps from a node, float64 [K]."""
+    """Return the gain that is expected with each of K successors within `left` steps from a node, float64 [K].
+
+    Args:
+      node: the node.
+      children: its successors, as `Explored.expand` returns them.
+      left: number of steps left at the node, at least 1.
+    """
     objective = node.state.objective
     return np.array([objective - child.state.objective + child.expected(left - 1) for _, child in children], np.float64)
 

@@ -7,8 +7,8 @@
 | `evolution.py` | the population of networks and Boltzmann chromosomes |
 | `agent.py` | the controller: generations of rollouts, gradient steps and evolution |
 
-**What the paper leaves unsaid is an option** of `controllers.controller_options.EGRLConfig` with our value: elites,
-tournament, mutation, pooling ratios, the critic's network, noise.
+**What the paper does not specify is an option** of `controllers.controller_options.EGRLConfig`, whose default value is
+our decision: elites, tournament, mutation, pooling ratios, the critic's network, noise.
 
 **An episode has one step,** so the critic learns the reward itself. With `bootstrap=true` it learns the paper's Bellman
 target on the same graph, with the discount and the target networks.

@@ -23,7 +23,7 @@ from worldmodel.trainer import check_finite
 from worldmodel.weights import module_arrays, restore_arrays
 
 CHECKPOINT_EVERY = 10  # generations
-EMBEDDED = 4000  # last evaluations in the picture of the embedding
+EMBEDDED = 4000  # largest number of evaluations, the last ones, that embedding.png shows
 BOTH, ONLY_EVOLUTION, ONLY_GRADIENTS = "egrl", "ea", "pg"  # values of the option `variant`
 
 
@@ -66,7 +66,8 @@ class EGRL(Learner):
         self.rewards = np.zeros(0, np.float32)
         self.best = np.zeros(0, np.int64)  # the best valid decision so far; empty before the training
         self.best_objective, self.best_return = np.iinfo(np.int64).max, 0.0
-        self.champion = self.sac.actor.numpy()  # the network with the highest fitness so far
+        # The network of the population with the highest fitness so far; without a population, the gradient policy.
+        self.champion = self.sac.actor.numpy()
         self.champion_fitness = -np.inf
         self.trained_on = np.zeros(32, np.uint8)  # the hash of the instance
 
@@ -79,8 +80,8 @@ class EGRL(Learner):
           rng: the generator to sample with, by default the controller's own.
 
         Returns:
-          int64 [1 + samples, n], the most probable decision of the best network, and the drawn ones. For the instance
-          of the training, the best decision of the training precedes them.
+          int64 [1 + samples, n], the most probable decision of the best network, then the drawn decisions. For the
+          instance of the training, the result has one more row in front: the best decision of the training.
 
         Raises:
           RLFlowError: the instance has another number of memories.
@@ -96,7 +97,10 @@ class EGRL(Learner):
         return decisions
 
     def joined(self, maps: np.ndarray) -> np.ndarray:
-        """Return decisions, int64 [.., n], of memories of weights and activations, int [.., n, 2]."""
+        """Encode placements as decisions, int64 [.., n]: memory of the weights · M + memory of the activation.
+
+        maps: int [.., n, 2], the memories of the weights and of the activation of each operator.
+        """
         return self.memories * maps[..., 0].astype(np.int64) + maps[..., 1]
 
     def train(self, instance: Placements, seed: int, folder, log=None, progress=None) -> dict:
@@ -168,7 +172,9 @@ class EGRL(Learner):
         return scalars
 
     def record(self, instance: Placements, decisions: np.ndarray, control: int) -> tuple[np.ndarray, dict[str, float]]:
-        """Evaluate decisions and put them into the replay buffer.
+        """Evaluate decisions, put them into the replay buffer, and update the best decision of the training.
+
+        With `invalid=rectified` the buffer contains the repaired decisions.
 
         Args:
           instance: the instance.
@@ -200,7 +206,16 @@ class EGRL(Learner):
         return rewards, scalars | {"best_return": self.best_return}
 
     def learn(self, seen: Seen, evaluations: int, rng: np.random.Generator) -> dict[str, float]:
-        """Make `gradient_steps` for each of the last evaluations, and return the last step's scalars."""
+        """Make `config.gradient_steps` gradient steps for each new evaluation, on batches from the replay buffer.
+
+        Args:
+          seen: the observation of the instance.
+          evaluations: the number of new evaluations.
+          rng: the random generator of the generation.
+
+        Returns:
+          The scalars of the last step to log; {} while the buffer holds fewer placements than a batch.
+        """
         scalars: dict[str, float] = {}
         if len(self.rewards) < self.config.batch:
             return scalars

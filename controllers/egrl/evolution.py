@@ -30,7 +30,7 @@ class Population(NamedTuple):
         return len(self.networks) + len(self.priors)
 
     def sampled(self, rng: np.random.Generator) -> np.ndarray:
-        """Return one map of each chromosome, int64 [K, n, 2]."""
+        """Draw one placement from each chromosome, int64 [K, n, 2]: the memories of weights and activations."""
         noise = rng.gumbel(size=self.priors.shape)
         return (self.priors / self.temperatures[..., None] + noise).argmax(axis=-1)
 
@@ -57,7 +57,9 @@ def next_population(
     before: Population, fitness: np.ndarray, logits: np.ndarray, actor: np.ndarray | None, config: EGRLConfig,
     rng: np.random.Generator,
 ) -> Population:  # fmt: skip
-    """Return the next generation: elites, children of tournament winners, and the actor for the weakest network.
+    """Return the next generation: elites, children of tournament winners, and the actor, which replaces a network.
+
+    The actor takes the place of the network with the lowest fitness that is no elite.
 
     Args:
       before: the population.

@@ -4,8 +4,8 @@
     y = r, or with bootstrapping y = r + γ (min_j Q'_j(s, a' + clip(ε')) + α H(π)),  a' ~ π
     L_actor = −mean min_j Q_j(s, a' + clip(ε')) − α H(π)
 
-The actions a are one-hot, H is the mean entropy of all decisions, and the sampled action a' passes gradients straight
-through to π (Jang et al. 2017). Q' are target networks.
+The actions a are one-hot placements, and r is the reward times `reward_scale`. H is the mean entropy of all decisions,
+and the sampled action a' passes gradients straight through to π (Jang et al. 2017). Q' are target networks.
 """
 
 import numpy as np

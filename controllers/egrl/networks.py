@@ -17,7 +17,7 @@ import tensorflow as tf
 from rlflow.common.task import GraphArrays
 
 NEVER = -1e9  # added to the attention logit of two nodes without an edge
-FEATURE_SCALE = 0.1  # logarithms of sizes in bytes are below 25
+FEATURE_SCALE = 0.1  # Most features are logarithms of sizes, below 25; this factor brings them below 2.5.
 CRITIC_STEPS = 2  # exchanges of messages
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -39,13 +39,22 @@ SEEN = Seen(tf.TensorSpec([None, None]), tf.TensorSpec([None, None]))
 
 
 def observe(graph: GraphArrays) -> Seen:
+    """Return the observation of the graph of an instance, with scaled features."""
     links = np.eye(len(graph.nodes), dtype=np.float32)
     links[graph.senders, graph.receivers] = links[graph.receivers, graph.senders] = 1
     return Seen(FEATURE_SCALE * graph.nodes, links)
 
 
 def split(vector: tf.Tensor, shapes: Shapes) -> dict[str, tf.Tensor]:
-    """Return name → parameter of a flat vector, float32 [P]."""
+    """Split a flat vector into named parameters.
+
+    Args:
+      vector: float32 [P], all parameters.
+      shapes: name → shape of a parameter, in the order in which the vector contains the parameters.
+
+    Returns:
+      name → float32 array of this shape.
+    """
     parts = tf.split(vector, [int(np.prod(shape)) for shape in shapes.values()])
     return {name: tf.reshape(part, shape) for (name, shape), part in zip(shapes.items(), parts, strict=True)}
 
@@ -95,7 +104,12 @@ class Policy(NamedTuple):
         }  # fmt: skip
 
     def logits(self, vector: tf.Tensor, seen: Seen) -> tf.Tensor:
-        """Return the logits of the memories of weights and of activations, float32 [n, 2, M]."""
+        """Return the logits of the memories of weights and of activations, float32 [n, 2, M].
+
+        Args:
+          vector: float32 [P], the parameters.
+          seen: the observation of a graph with n operators.
+        """
         p = split(vector, self.shapes)
         x, links, levels = tf.nn.elu(seen.features @ p["input/w"] + p["input/b"]), seen.links, []
         for level in range(self.depth):
@@ -151,7 +165,13 @@ class Critic(NamedTuple):
         return shapes | {"hidden/w": (width, width), "hidden/b": (width,), "value/w": (width, 1), "value/b": (1,)}
 
     def values(self, vector: tf.Tensor, seen: Seen, actions: tf.Tensor) -> tf.Tensor:
-        """Return the values, float32 [B], of actions, float32 [B, n, 2 M], one-hot with or without noise."""
+        """Return the values of B placements of the same graph, float32 [B].
+
+        Args:
+          vector: float32 [P], the parameters.
+          seen: the observation of a graph with n operators.
+          actions: float32 [B, n, 2 M], the one-hot memories of weights and activations, with or without noise.
+        """
         p, shape = split(vector, self.shapes), tf.shape(actions)
         near = tf.sparse.from_dense(seen.links / tf.reduce_sum(seen.links, axis=1, keepdims=True))
         # Rows are (operator, action): one matrix product serves the whole batch, and so does one sum over neighbours.

@@ -71,8 +71,8 @@ class Played(NamedTuple):
       controller: the trained controller.
       tried: its episodes.
       controls: the episodes of untrained controllers with the same options, seed and decoding: "untrained" starts from
-        the same prior, and "no-prior" without any prior. An entry is missing if the controller has no prior, or if an
-        episode needs measurements.
+        the same prior, and "no-prior" without any prior. "no-prior" is missing if the controller has no prior. Both are
+        missing if the reward depends on whole episodes (`EpisodeReward`), because it may need measurements.
     """
 
     training: Training
@@ -96,7 +96,11 @@ def evaluate(run, result=None, only: Sequence[str] = ()) -> dict:
 
     Returns:
       The outcome of `TaskSpec.deliver` with the entry "experiments", one row for each trained controller. In a
-      step-by-step task `_row` describes the rows, and the entry "compared_returns" is added (see `_compared_returns`).
+      step-by-step task, `_row` describes the rows, to which "greedy_cost" is added: the cost that greedy search
+      reaches, or None. The outcome then also has the entry "compared_returns" (see `_compared_returns`).
+
+    Raises:
+      RLFlowError: no controller was trained in the present world model.
     """
     if run.spec.shape == ONE_SHOT:
         return one_shot.evaluate(run, only)
@@ -248,7 +252,8 @@ def _untrained_candidates(run, played: Sequence[Played]) -> Iterator[Candidate]:
 def _fastest_measured(run, played: Sequence[Played], controller: Candidate) -> Iterator[Candidate]:
     """Yield the fastest graph that was measured while any controller trained on the real graph, as a candidate.
 
-    Trainings without measurements yield nothing. The other entries are copied from the candidate `controller`.
+    Trainings without measurements yield nothing. The candidate's seconds are the duration of the training that measured
+    the graph. Interactions and measurement seconds are copied from the candidate `controller`.
     """
     measured = [one.training.results for one in played if (one.training.results.get("measured") or {}).get("actions")]
     if measured:
@@ -279,7 +284,8 @@ def _row(played: Played) -> dict:
     Returns:
       {"experiment", "training": name of the folder, "temperature": τ, or None for a training on the real graph,
       "trained_return": best mean return in the environment of the training, "real_return": return of the greedy real
-      episode over at most as many steps as the dream has, "cost": objective of the best state of all real episodes,
+      episode over at most as many steps as the dream has (for the planner: as its plan has), "cost": cost of the
+      cheapest state of all real episodes in the task's unit,
       "untrained_cost", "no_prior_cost": the same of the untrained controllers (`Played.controls`), or None,
       "acting_seconds": seconds of the greedy episode}.
     """
@@ -302,9 +308,8 @@ def _compared_returns(run, best: Played, candidates: list[Candidate]) -> dict[st
     """Return real returns with which the return of the best trained controller is compared, by name.
 
     "untrained" is the return of the greedy episode of the same controller with the same seed before any training.
-    "greedy" and "random" are the returns of the paths of the controls. The dictionary is empty if the controller
-    observes successor graphs, or if the reward depends on whole episodes (`EpisodeReward`), which may need
-    measurements.
+    "greedy" and "random" are the returns of the paths of the controls. The dictionary is empty if the controller needs
+    no world model, or if the reward depends on whole episodes (`EpisodeReward`), which may need measurements.
 
     Args:
       run: the run folder.
@@ -325,6 +330,8 @@ def _compared_returns(run, best: Played, candidates: list[Candidate]) -> dict[st
 
 def evaluate_world_model(run, only: Sequence[str] = ()) -> dict:
     """Measure the errors of the world model on held-out random episodes and on episodes of trained controllers.
+
+    The results are also written to eval/world-model.json, world-model.md and world-model.png in the run folder.
 
     Args:
       run: the run folder.

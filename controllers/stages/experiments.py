@@ -65,7 +65,11 @@ class Training(NamedTuple):
 
     @property
     def environment(self) -> str:
-        """A name of the environment in which the controller acts. Successor graphs are seen with its own options."""
+        """A name that is equal for controllers that can act in the same environment object.
+
+        The observations of a controller without a world model depend on its options, so it has an environment of its
+        own. All other controllers share the environment with the name "".
+        """
         return self.name if self.needs_no_world_model else ""
 
     @property
@@ -88,7 +92,7 @@ def training_options(config) -> dict:
     chosen = OmegaConf.to_container(config)
     name = chosen["controller"]["name"]
     own = {key: value for key, value in chosen["controller"].items() if key == name or not isinstance(value, dict)}
-    del own["max_steps"]  # of the evaluation
+    del own["max_steps"]  # This option limits episodes after the training, not the training itself.
     options = {"controller": own | {"seed": controller_seed(config)}, "dream": chosen["dream"]}
     del options["dream"]["temperatures"]
     for group in other_groups("controller", name):

@@ -104,7 +104,8 @@ def learn_world_model(run, source, folder: Path, name: str = "train-wm") -> dict
 
     Args:
       run: the run folder.
-      source: the episodes, or a stream of batches for online training (see `worldmodel.train_and_load.train`).
+      source: the episodes or, for online training, a function that streams mini-batches of new episodes (see
+        `worldmodel.train_and_load.train`).
       folder: the folder of the checkpoint.
       name: the name of the TensorBoard log.
 

@@ -17,5 +17,5 @@ nodes is one byte.** The attention masks of all networks in Table 3 of the paper
 (`network.GROUPS`).
 
 **The baseline is the mean cost of several sampled orders,** which needs no second network. A paired t-test of the costs
-of greedy orders decides which network is kept (Kool et al. 2019). The decoder of the paper's Table 4 is an ablation.
+of greedy orders decides which network is kept (Kool et al. 2019).
 """

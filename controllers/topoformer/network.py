@@ -2,12 +2,13 @@
 
 The paper derives seven graphs from the given graph (see observation.py). Each of the seven has a group of attention
 heads, in which a node attends only to its neighbours in that graph. A group adds nothing to a node without neighbours.
-Layers are normalised before attention and MLP (pre-LN). The output of the heads is projected to the width, which the
-paper leaves open.
+Layers are normalised before attention and MLP (pre-LN). The paper does not say how the outputs of the heads return to
+the width of a node; here a linear layer projects them.
 
-The next node of an order is drawn from the softmax of the priorities of ready nodes. The implementation draws one
-exponential waiting time per node, with the rate exp(priority). Exponential times have no memory, so the ready node with
-the shortest remaining time has the distribution of the softmax.
+The next node of an order is drawn from the softmax of the priorities of ready nodes. A node is ready when all its
+predecessors are in the order. The implementation draws one exponential waiting time per node, with the rate
+exp(priority). Exponential times have no memory, so the ready node with the shortest remaining time has the distribution
+of the softmax.
 """
 
 from typing import NamedTuple
@@ -138,12 +139,21 @@ class Normal(snt.initializers.Initializer):
 
 
 def linear(rng: np.random.Generator, inputs: int, outputs: int, gain: float) -> snt.Linear:
+    """Return a linear layer whose variables exist already.
+
+    Args:
+      rng: the generator of the weights.
+      inputs: the size of the input.
+      outputs: the size of the output.
+      gain: see `Normal`.
+    """
     layer = snt.Linear(outputs, w_init=Normal(rng, gain))
     layer(tf.zeros([1, inputs]))  # creates the variables
     return layer
 
 
 def norm(width: int) -> snt.LayerNorm:
+    """Return a layer normalisation of the last axis whose variables exist already."""
     layer = snt.LayerNorm(axis=-1, create_scale=True, create_offset=True)
     layer(tf.zeros([1, 1, width]))
     return layer

@@ -53,6 +53,7 @@ class Network:
         self.log_probabilities = tf.function(log_probabilities, DRAWN, autograph=False)
 
     def priorities(self, seen: Observation) -> tf.Tensor:
+        """Return the priority of each node, float32 [B, n]; 0 for padding."""
         return self.compiled(seen.features, seen.relations, seen.sizes)
 
     def greedy(self, seen: Observation) -> np.ndarray:

@@ -37,6 +37,8 @@ class Demonstration(NamedTuple):
 def demonstrations(env: gymnasium.Env, seed: int) -> tuple[list[Demonstration], int]:
     """Run beam search on each model of an environment, and return the steps of its results as demonstrations.
 
+    If NO-OP is valid in the last state of a result, a demonstration that chooses NO-OP there is added.
+
     Args:
       env: a `CandidateEnv`, or a `MultiModelEnv` of several.
       seed: the seed of every search.

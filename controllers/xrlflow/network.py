@@ -34,8 +34,16 @@ FEATURES = NODE_COLUMNS - 1  # number of features of a node besides its operator
 class MetaGraph(NamedTuple):
     """B concatenated observations of `rlflow.env.candidates.CandidateEnv`, with rows and candidates renumbered.
 
-    All fields but `counts` are entries of the observation. `counts`, int32 [B], holds the number of candidates of each
-    observation, the current graph included. `gains` is 0 if the observations have no gains.
+    The observations have n rows, e edges, r replaced rows and C candidates in all, the current graphs included.
+
+    Attributes:
+      ops: int32 [n], operator ids.
+      nodes: float32 [n, FEATURES], the other features of the rows.
+      senders, receivers: int32 [e], the rows at the two ends of each edge.
+      owners: int32 [n], the candidate of each row.
+      replaced, replacers: int32 [r], pairs of a row of a current graph and a candidate that lacks this row.
+      gains: float32 [C], the estimated gains in percent of the initial objective; 0 if they are not observed.
+      counts: int32 [B], the number of candidates of each observation, the current graph included.
     """
 
     ops: tf.Tensor

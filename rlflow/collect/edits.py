@@ -46,7 +46,7 @@ class TensorRecord(NamedTuple):
       rank_signature: int64 hash of the data type, the rank, and whether the tensor is constant.
       signature: int64 hash of the data type, the shape, and the content if the tensor is a small constant or is
         computed from sizes. Symbols are hashed by name, so typical sizes do not change the signature. It is odd if the
-        shape contains symbols.
+        shape or a content that is computed from sizes contains symbols.
       size: number of elements, as the geometric mean over the typical sizes; −1 if unknown.
     """
 
@@ -59,12 +59,14 @@ class TensorRecord(NamedTuple):
 class NodeRecord(NamedTuple):
     """The description of one node in an edit.
 
-    A graph output is also described as a node, with a negative id. It reads one tensor and is never removed.
+    A graph output is also described as a node, with a negative id. This node reads one tensor, has one output with the
+    same id as the node, and is never removed.
 
     Attributes:
       id: the id of the node in the episode.
       op_type: int64 hash of the operator's name and domain.
-      operator: int64 hash of the operator's name, domain and attributes, with defaults filled in.
+      operator: int64 hash of the operator's name, domain and attributes, with defaults filled in, and of the number of
+        captured tensors.
       inputs, outputs: ids of tensors; ABSENT for an omitted tensor.
       runtime_ps: estimated runtime of the node in ps.
     """

@@ -156,9 +156,9 @@ class LocalExecutor:
 class RayExecutor:
     """An executor whose workers run on a Ray cluster.
 
-    The environment variable RAY_ADDRESS names the cluster. Without the variable, it is a cluster that runs on this
-    machine, or a new local one. All nodes need the same packages, and the same files at the same paths. `Workers`
-    limits how many jobs run at the same time, and Ray never runs more jobs than the cluster has CPUs.
+    The environment variable RAY_ADDRESS names the cluster. Without this variable, the executor uses a cluster that runs
+    on this machine, or starts a local cluster. All nodes need the same packages, and the same files at the same paths.
+    `Workers` limits how many jobs run at the same time, and Ray never runs more jobs than the cluster has CPUs.
     """
 
     def __init__(self, _count: int):

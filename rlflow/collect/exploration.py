@@ -1,10 +1,10 @@
 """Exploring episodes: repeat the first actions of a known episode, then take the steps that have been seen least.
 
-This is Go-Explore (Ecoffet et al. 2021): exploring episodes branch off from the greedy episode of the controller. Most
-exploring steps draw a match that the world model does not know. Among unknown matches, matches with an expected gain
-come first, then matches whose plan the episode has applied least. Other steps draw a match of the rule that was applied
-the fewest times: a chain of rewrites is found only if its first step is taken, although this step may gain nothing. The
-remaining steps draw any valid action.
+This is Go-Explore (Ecoffet et al. 2021): exploring episodes branch off from the greedy episode of the controller. The
+exploring steps are drawn in one of three ways. 40 % draw a match that the world model does not know, if there is one.
+Among unknown matches, matches with an expected gain come first, then matches whose plan the episode has applied least.
+35 % (RAREST) draw a match of the rules that were applied the fewest times: a chain of rewrites is found only if its
+first step is taken, although this step may gain nothing. The remaining 25 % (UNIFORM) draw any valid action but NO-OP.
 """
 
 from collections import Counter
@@ -54,10 +54,10 @@ def play_novel(
 ) -> Episode:
     """Play an exploring episode: apply given actions first, then explore (Go-Explore, Ecoffet et al. 2021).
 
-    An exploring step is drawn from all valid actions (with probability UNIFORM), from the matches of the rules that
-    were applied the fewest times (RAREST), or from the least familiar matches. The familiarity of a match consists, in
-    descending order of importance, of three values: whether the observer knows the match, whether it expects no gain,
-    and how often this episode applied the plan of the match.
+    An exploring step is drawn from all valid actions but NO-OP (with probability UNIFORM), from the matches of the
+    rules that were applied the fewest times (RAREST), or from the least familiar matches. The familiarity of a match
+    consists, in descending order of importance, of three values: whether the observer knows the match, whether the
+    observer expects no gain, and how often this episode applied the plan of the match.
 
     Args:
       task: the task.

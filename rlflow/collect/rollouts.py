@@ -329,7 +329,7 @@ def online_batches(
 def best_random(
     task: Task, folder: Path | str, interactions: int, max_steps: int, seed: int, by_rule: float = 0.0
 ) -> tuple[list[tuple[int, int]], int]:
-    """Find the cheapest graph of random play with a given number of interactions. Other results are compared with it.
+    """Find the cheapest graph of random play with a given number of interactions, a control for other results.
 
     The episodes on disk are used first; further episodes are played as needed.
 

@@ -50,7 +50,7 @@ def _signature(graph: Graph, node: Node) -> int:
     """Return the signature of a node.
 
     It is a hash of the operator, its attributes, the types of its inputs and outputs, the content of small constant
-    inputs, and the number of readers of each output.
+    inputs, and for each output the number of readers and whether the graph has this output.
     """
     read = [facts(graph, tensor) for tensor in node.reads()]
     made = [(graph.types.get(t), t in graph.output_set, len(graph.consumers.get(t, ()))) for t in node.outputs]
@@ -215,6 +215,11 @@ class BatchedState(LocalState):
         return self.follow(self.match(sort, index))
 
     def follow(self, match: Move) -> "BatchedState":
+        """Return the state after a move.
+
+        The members are rewritten at once if they are independent and the rule has at most `max_locations` // 2
+        locations. Otherwise they are rewritten one by one, so that each location can be compared with `max_locations`.
+        """
         rule, few = self.task.rules[match.xfer_id], self.task.max_locations // 2
         if self.single.counts[match.xfer_id] > few or not independent(self.graph, rule, match.members):
             return self._follow_one_by_one(match)

@@ -108,7 +108,7 @@ def whole_graph_of(graph: Graph, sizes: Mapping[str, int], rule: Rule, match: Ma
 
 
 def node_row(node: Node, reads: Iterable[int], types: Mapping[int, TensorType]) -> NodeRow:
-    """Return the NODE_COLUMNS numbers by which an observation describes a node.
+    """Return the NODE_COLUMNS numbers that describe a node in an observation.
 
     Args:
       node: the node.

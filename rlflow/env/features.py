@@ -1,7 +1,7 @@
 """Feature vectors of single operators and single tensors, from which observation.py assembles observations.
 
 `operator_features` encodes the attributes of an operator and its numbers of inputs and outputs. `tensor_features`
-encodes the data type and shape of a tensor, and its content if conditions of rules may depend on it. `shown` maps a
+encodes the data type and shape of a tensor, and its content unless the tensor `is_large`. `shown` maps a
 number to a logarithmic scale that keeps the sign. A value that has no column of its own, or that its column rounds,
 goes into a hash (`fingerprint`). Different values have different fingerprints except for rare collisions.
 """
@@ -226,7 +226,10 @@ def tensor_features(graph: Graph, view: Graph, tensor: int, shared: bool) -> byt
 
 
 def is_large(weight: Constant) -> bool:
-    """Check whether conditions of rules only compare the weight with other weights and never read its elements."""
+    """Check whether a weight is no size, flag, factor or single number, so that its elements are no features.
+
+    Conditions only compare such weights with each other, except in rules with `Rule.content_names`.
+    """
     return content_of_constant(weight) is True
 
 

@@ -6,7 +6,7 @@
 
 An agent with the action (rule, location) of `StepEnv` needs the mask of the locations *of the chosen rule*. Libraries
 such as sb3-contrib mask the two parts independently, so their agents choose locations that their rule lacks. With one
-number for the pair there is one mask, and no step is invalid. docs/DESIGN_NOTES.md explains the encoding.
+number for the pair, one mask allows exactly the valid actions. docs/DESIGN_NOTES.md explains the encoding.
 """
 
 import gymnasium

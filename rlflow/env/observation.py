@@ -31,12 +31,14 @@ relative to the initial graph; the typical sizes of the model's symbols; the mod
 
 A symbolic size is shown as its value at the (first) typical size and its degree as a polynomial in the symbols.
 
-*Completeness.* Two graphs with equal arrays have equal action masks. Every property of a graph that a condition of a
-rule can test has a column or is part of a fingerprint. Conditions compare large weights only for equality. A weight
-that several operators read therefore has the fingerprint of its content on each of its edges.
+*Completeness.* Two graphs with equal arrays have equal action masks, except for rules with `Rule.content_names`, whose
+conditions read the elements of large weights. Every other property of a graph that a condition of a rule can test has a
+column or is part of a fingerprint. All other conditions compare large weights only for equality. A weight that several
+operators read therefore has the fingerprint of its content on each of its edges.
 
-*Updates.* The entry of a node (its row and the edges into it) is reused in the next state. A rewrite recomputes only
-the entries of touched nodes and of their readers. Entries are computed on first access.
+*Updates.* The entry of a node (its row and the edges into it) is reused in the next state. After a rewrite, the
+entries of three kinds of nodes are computed again: the nodes in `GraphCost.recounted`, the readers of these nodes, and
+the nodes that read a large weight whose set of readers changed. Entries are computed on first access.
 
 VERSION identifies this format. It is part of the `EncodingSpec` of every checkpoint and of every shard of episodes.
 Files of another version are refused.
@@ -83,7 +85,7 @@ def equalities(graph: Graph, node: Node) -> list[bytes]:
     - for each k from 0 to 3: 1 if the input is the same tensor as input k of the node; 0 for the input itself;
     - for each member of the input's family and each member of the partner's family: 1 if they are the same tensor. The
       family of a tensor is the tensor and the first two inputs of its producer. The partner is input 0 of the node, or
-      input 1 for input 0; an only input has zeros here. The pair (input, partner) is omitted;
+      input 1 for input 0. If the node has one input, these features are 0. The pair (input, partner) is omitted;
     - 1 if input and partner have equal shapes; for each pair of their first four axes, 1 if the sizes are equal;
     - the same shape features for the input and the node's first output.
 

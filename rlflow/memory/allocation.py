@@ -7,8 +7,8 @@ element size, and places each buffer in the narrowest gap that fits. The command
 
 VIEWS lists the kernels that return a view of their input. OVERWRITES and ADD_TO list the kernels that may write over an
 input, as ONNX Runtime registers them. `default_order` and `priority_order` give the orders in which sessions run the
-nodes. These functions and `plan` need the graph that a session runs. This is a file that is loaded without
-optimisation, or the file that an optimising session saved. Node ids ascend in the order of the file.
+nodes. These functions and `plan` need the graph that a session runs: the graph of a file that sessions load without
+optimisation, or of the file that an optimising session saved. Node ids ascend in the order of the file.
 """
 
 import heapq
@@ -112,10 +112,13 @@ def need_same_memory(graph: Graph, one: int, other: int) -> bool:
 
 
 def problem_of(graph: Graph) -> tuple[Problem, list[int]]:
-    """Return the ordering problem in bytes of a graph whose nodes are the kernels that a session runs, and node ids.
+    """Return the ordering problem of a graph, in which each node counts as one kernel.
 
-    Node k of the problem has the k-th of these ids in the graph. The graph must have no symbolic sizes (see
-    `Graph.at`). Tensors of unknown size count as 0 bytes.
+    Args:
+      graph: a graph without symbolic sizes (see `Graph.at`); tensors of unknown size count as 0 bytes.
+
+    Returns:
+      (the problem in bytes, the ids of all nodes in ascending order). Node k of the problem has the k-th of these ids.
     """
     nodes = sorted(graph.nodes)
     return problem_of_kernels(graph, [(graph.nodes[node],) for node in nodes]), nodes
@@ -168,7 +171,9 @@ class _Buffers:
                         self.add(tensor, node_id, view_of(node, slot))
 
     def is_inside(self, node_id: int, tensor: int) -> bool:
-        """Return whether only nodes of the same kernel read a tensor, and the tensor is not an output of the graph.
+        """Return whether a tensor has readers, all in the kernel that makes it, and is not an output of the graph.
+
+        Such a tensor needs no buffer. A tensor that no node reads is not inside.
 
         Args:
           node_id: the node that makes the tensor.
@@ -295,20 +300,24 @@ def plan(graph: Graph, order: Sequence[int]) -> tuple[int, int]:
 class _Planner:
     """A simulation of ONNX Runtime's memory planner.
 
-    A result takes the buffer of an input if the result is a view of the input, or if its node may write over the input
-    and is its last reader. Otherwise the result takes the free buffer that was freed last, among those made for the
-    same shape and element size. Without such a buffer, the result takes a new buffer.
+    A result takes the buffer of an input if the result is a view of the input. It also does so if its node may write
+    over the input and no other use of the buffer remains. Otherwise a result that is not a scalar takes the buffer that
+    was freed last, among the free buffers made for the same shape and element size. Without such a buffer, the result
+    takes a new buffer.
     """
 
     def __init__(self, graph: Graph):
         self.graph = graph
         self.buffer: dict[int, int] = {}  # tensor → the tensor for which its buffer was made
         self.free: list[int] = []  # the buffer freed last comes first
+        # Tensor for which a buffer was made → how often nodes will still make or read a result in this buffer. Inputs,
+        # constants and outputs of the graph have one more use that never ends, so their buffers are never freed.
         self.uses = Counter([*graph.inputs, *graph.constants, *graph.outputs])
         for node in graph.nodes.values():
             self.uses.update([*node.reads(), *(tensor for tensor in node.outputs if tensor != ABSENT)])
 
     def run(self, nodes: list[Node]) -> tuple[int, int]:
+        """Return the result of `plan` for the nodes in the order in which they run."""
         graph, outputs, first, last = self.graph, set(self.graph.outputs), {}, {}
         for step, node in enumerate(nodes):
             for slot, tensor in enumerate(node.outputs):
@@ -325,6 +334,7 @@ class _Planner:
         return block, sum(aligned(graph.types.get(tensor)) for tensor in outputs - {*graph.inputs})
 
     def origin(self, tensor: int) -> int:
+        """Return the id of the tensor for which the buffer of a tensor was made."""
         return self.buffer.get(tensor, tensor)
 
     def reuse(self, node: Node, slot: int, tensor: int) -> bool:

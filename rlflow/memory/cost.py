@@ -37,7 +37,7 @@ class MemoryCost:
     The cost of a node is the size of its results, and the cost of a graph is its peak memory.
     """
 
-    reach, passes = 0, None
+    reach, passes = 0, None  # a node's cost depends on this node alone
     unit: ClassVar[str] = "MB"
     per_unit: ClassVar[float] = 1e6 * FRACTIONS
 

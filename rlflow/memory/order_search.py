@@ -150,7 +150,7 @@ class Walker:
         return moves.take(within)
 
     def ends(self, states: States, row: np.ndarray, node: np.ndarray) -> tuple[np.ndarray, np.ndarray | int]:
-        """Return two arrays int64 [C]: the memory freed after each move, and the size of its result written in place.
+        """Return the memory that each move frees, and the memory that it saves by writing over a buffer.
 
         Args:
           states: the sets of the current level.
@@ -158,7 +158,9 @@ class Walker:
           node: int64 [C], the node that each move adds.
 
         Returns:
-          (freed memory, memory saved because the node writes over a buffer; the number 0 if no node can do so).
+          (freed memory, saved memory), int64 [C] each. Freed is the total size of the buffers whose last reader is the
+          node. Saved is the size of the largest of these buffers over which the node may write its result; it is the
+          number 0 if `problem.inplace` is empty.
         """
         problem = self.problem
         of, index = problem.read.expand(node)
@@ -280,7 +282,8 @@ def optimum(problem: Problem, seconds: float) -> Optimum:
 
     Args:
       problem: the ordering problem.
-      seconds: the time limit in seconds; the last level of a wide walk may exceed it.
+      seconds: the time limit in seconds of the walks of `_narrowed`; the last level of a wide walk may exceed it. The
+        quick search of each segment before these walks has no time limit.
     """
     deadline, parts = time.monotonic() + seconds, segments(problem)
     known = [quick(part.problem) for part in parts]
@@ -334,7 +337,8 @@ def lower_bound(problem: Problem) -> int:
     """Return a lower bound on the peak of every order, computed without a search.
 
     While a node runs, memory holds the buffers that the node reads and makes. It also holds each buffer that an
-    ancestor of the node makes and that a descendant reads, or that exists to the end.
+    ancestor of the node makes and that a descendant reads, or that exists to the end. The `work` of the node counts,
+    too, and the largest buffer over which the node may write its result is subtracted.
     """
     if not problem.n:
         return 0
@@ -363,7 +367,11 @@ class Segment(NamedTuple):
 
 
 def segments(problem: Problem) -> list[Segment]:
-    """Return the segments of a problem in the order in which they run; consecutive single nodes form one segment."""
+    """Return the segments of a problem in the order in which they run; consecutive single nodes form one segment.
+
+    A segment ends at each node that every other node must precede or follow, because all orders run this node at the
+    same step.
+    """
     above = ancestors(problem)
     before, after = above.sum(axis=1), above.sum(axis=0)
     ends = np.sort(before[before + after == problem.n - 1])  # position of the last node of each segment
@@ -414,7 +422,9 @@ def _segment(problem: Problem, number: np.ndarray, k: int) -> Segment:
     return Segment(nodes, part)
 
 
-NAT = 0.2  # memory that counts as much as one nat of log-probability, divided by the mean size of a node's buffers
+# Exchange rate in the scores of `lowered`: one nat of log-probability counts as much as this share of the mean total
+# size of the buffers that one node makes.
+NAT = 0.2
 MIN_GAIN = 0.005  # possible reduction of a peak, as a share of the peak, up to which `lowered` makes no further walk
 
 
@@ -436,7 +446,7 @@ def lowered(problem: Problem, priorities: np.ndarray, width: int, order: np.ndar
     """Return an order, int64 [n], whose peak is at most the peak of the given order.
 
     A bisection between the best known peak and a lower bound chooses the target peak of each walk. If a walk does not
-    reach its target, higher targets are tried, although the target may be possible.
+    reach its target, only higher targets are tried, although a wider beam might reach the target.
 
     Args:
       problem: the ordering problem.

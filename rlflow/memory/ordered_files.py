@@ -53,7 +53,7 @@ def save_optimised(source: Path, path: Path, inputs: dict, declared: Sequence[on
       The names of the first outputs of the nodes, in the order in which the session runs the nodes.
 
     Raises:
-      RLFlowError: if ONNX Runtime refuses the model.
+      RLFlowError: ONNX Runtime refuses the model, the run fails, or the order cannot be determined (`order_shown`).
     """
     model, options = onnx.load(source, load_external_data=False), onnxruntime.SessionOptions()
     name_nodes(model.graph)
@@ -102,10 +102,10 @@ def order_run(source: bytes | str, options: onnxruntime.SessionOptions, inputs: 
 
 
 def order_shown(nodes: Sequence[onnx.NodeProto], ran: Sequence[str]) -> list[str]:
-    """Return the order in which nodes ran, as names of their first outputs.
+    """Return the order in which the nodes of a file ran, as names of their first outputs.
 
     A profile identifies nodes by their names. Nodes that ONNX Runtime expands from functions have no unique name. With
-    such nodes the order of the file is returned, if the profile shows all other nodes in the same order.
+    such nodes the order of the file is returned, provided that the profile shows all other nodes in the same order.
 
     Args:
       nodes: the nodes of the file, in its order.
@@ -215,7 +215,7 @@ Inputs = dict[str, np.ndarray]
 
 
 def added_by_runs(path: Path, inputs: Inputs, threads: int, setup: Setup) -> int | None:
-    """Measure by how much RUNS runs of a model raise the peak of resident memory of a fresh process with a session.
+    """Measure how many bytes of resident memory RUNS runs add, at their peak, to a fresh process that holds a session.
 
     The result includes activations, outputs and the workspace of kernels. It excludes weights, which are in memory
     before the runs.
@@ -277,9 +277,10 @@ def _begin(setup: Setup, libraries: Sequence[str]) -> None:
 
 
 def same_bits(sides: Sequence[tuple[Path, Setup]], inputs: Sequence[Inputs], threads: int) -> bool:
-    """Return whether the outputs of two models are equal bit for bit on all inputs. Only one session exists at a time.
+    """Return whether the outputs of two models are equal bit for bit on all inputs.
 
-    Outputs of the first model that depend on random numbers are not compared.
+    Outputs of the first model that depend on random numbers are not compared. The session of the first model is freed
+    only after the session of the second model exists.
 
     Args:
       sides: (path, session options) of each of the two models.

@@ -77,8 +77,19 @@ SESSION_PAIRS = 6  # pairs of sessions per latency measurement
 class Optimised:
     """The file that ONNX Runtime's optimisations make of a model, and the ordering problem of this file.
 
-    An order is a list of names; the name of a node is the name of its first output. The constructor raises RLFlowError
-    if RLFlow or ONNX Runtime refuses the model.
+    An order is a list of names; the name of a node is the name of its first output.
+
+    Args:
+      source: the path of the model.
+      folder: an existing folder for the optimised file.
+      shapes: symbol or input → the sizes that the user named.
+      fix: True to freeze these sizes, so that the optimised file accepts no other sizes.
+      original: the path of the model with which memory is compared; None for `source`.
+      feeds: the inputs of the model; None to draw them.
+
+    Raises:
+      RLFlowError: RLFlow or ONNX Runtime refuses the model, `shapes` names several sizes of one symbol, or every result
+        of the model is constant.
 
     Attributes:
       source: the path of the model.
@@ -91,7 +102,7 @@ class Optimised:
       inputs: sets of inputs (input name → array) at these sizes, on which outputs are compared; the first is measured.
       graph: the graph of the optimised file at these sizes.
       problem: the ordering problem of the graph, in bytes.
-      nodes: the node ids in the graph of the problem's nodes.
+      nodes: the id in `graph` of each node of `problem`.
       at: name of a node → its number in the problem.
       usual: the orders in which sessions ran the optimised model before it was reordered, at least one.
       unknown: the number of tensors of unknown size, which count as 0 bytes.
@@ -212,8 +223,8 @@ class Row(NamedTuple):
         process (`added_by_runs`); None if the system does not report them.
       bytes: the same for the delivered file; equal to `usual_bytes` if no file is written.
       latency: the comparison of the file with this setup and the original model with the defaults, as
-        `rlflow.costs.measured.measure` returns it. None if both sides are the same, or if an earlier setup needs about
-        as little memory.
+        `rlflow.costs.measured.measure` returns it. None if both sides are the same, if an earlier setup needs about as
+        little memory, or if memory is not known.
     """
 
     setup: str
@@ -223,7 +234,7 @@ class Row(NamedTuple):
 
 
 def measure_setups(model: Optimised, written: bool, threads: int, seconds: float, progress) -> list[Row]:
-    """Measure memory with each of SETUPS, and the latency of each setup that needs less memory than all before it.
+    """Measure memory with each of SETUPS, and the latency of each setup that needs less memory than all earlier ones.
 
     Args:
       model: the model that was ordered.
@@ -478,7 +489,9 @@ class Improved(NamedTuple):
     """The result of `improve`.
 
     Attributes:
-      results: a JSON-able dictionary with sizes in bytes, the measurements of each setup, and the rewrites.
+      results: a JSON-able dictionary. `bytes` holds the sizes of `claims` and `bound`, in bytes. `rows` holds the
+        measurements of each setup (`Row`), and `setup` the name of the chosen setup. `rewritten` holds the applied
+        rules, or None without rewrites. `written` is True if a better order was found.
       model: the model that was ordered; `model.path` is the file in the new order.
       usage: (bytes in use at each step of the usual order, at each step of the new order), int64 arrays. None if no
         better order was found.

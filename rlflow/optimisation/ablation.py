@@ -83,7 +83,7 @@ class Chain:
 
 
 class Rewrites:
-    """The rewrites of a candidate, in a form that allows to repeat the candidate without some rewrites.
+    """The rewrites of a candidate with their matches, from which the candidate is repeated without some rewrites.
 
     Attributes:
       task: the rewriting task.
@@ -115,6 +115,7 @@ class Rewrites:
             state = state.follow(match)
 
     def _ask_the_time(self) -> None:
+        """Raise TimeIsUp if the time limit has passed."""
         if time.monotonic() >= self.end:
             raise TimeIsUp
 
@@ -203,7 +204,7 @@ def pruned(task: Task, candidate: Candidate, seconds: float, again: bool = True)
       task: the rewriting task.
       candidate: the candidate; its actions are valid from the initial state.
       seconds: the time limit.
-      again: True to repeat uncertain timings; call `Task.forget_costs` afterwards.
+      again: True to repeat uncertain timings (`settle`); the caller must then call `Task.forget_costs`.
     """
     end, out, kept = time.monotonic() + seconds, set(), None
     with suppress(TimeIsUp), timing_until(task.cost, end):
@@ -219,7 +220,7 @@ def pruned(task: Task, candidate: Candidate, seconds: float, again: bool = True)
                     raise TimeIsUp
                 rest = rewrites.without(out | group)
                 until = now + (end - now) / (len(waiting) - number) * again
-                # (how much longer the candidate takes without the group, and how uncertain that is)
+                # For two graphs with the group: the rise of the estimated runtime without it, and its uncertainty.
                 differences = (settle(task.cost, beside.graph, rest.graph, until) for beside in (kept, whole))
                 if len(rest.steps) < len(kept.steps) and all(longer <= off for longer, off in differences):
                     out, kept = out | group, rest
@@ -259,7 +260,8 @@ def shares(
     Args:
       task: the rewriting task.
       delivered: the delivered candidate.
-      seconds: the time limit of the estimates of all groups together.
+      seconds: the time limit of the estimates of all groups together. Groups that are not estimated by then are missing
+        from the result.
 
     Returns:
       (share, state without the group) pairs, highest gain first. A share is a dictionary: `rule` (its name, or OTHERS

@@ -140,11 +140,11 @@ class BestSoFar:
 
 
 METHODS = ("descent", "greedy", "grasp", "beam", "annealing")  # by decreasing gain per second
-DESCENTS = METHODS[:2]  # time predicted kernels before they take a step
-PREDICTED_DESCENT = 1 / 2  # share of the remaining time for each of them if kernels are predicted
+DESCENTS = METHODS[:2]  # searches that time the predicted kernels of a step before they take the step
+PREDICTED_DESCENT = 1 / 2  # share of the remaining time for each search of DESCENTS if kernels are predicted
 SHORT_MEASUREMENT = 3.0  # seconds of the end-to-end measurement after the user has stopped the search
-LONGER = 1.5  # how many times longer a search must be allowed to run to be repeated after its time limit ended it
-LOOK_EVERY = 1.0  # smallest number of seconds between two looks of `Watch` at a running search
+LONGER = 1.5  # a search that its time limit ended is repeated only if the new limit is more than this many times longer
+LOOK_EVERY = 1.0  # smallest number of seconds after which `Watch` looks at a running search again
 SPARE = 20.0  # smallest time between two looks, divided by the duration of a look (which repeats the whole best path)
 
 
@@ -168,6 +168,7 @@ class Watch:
         self.search, self.kept, self.next_look = None, best.task.initial.objective, 0.0
 
     def update(self, n: int) -> None:
+        """Count `n` further rewrites, and from time to time store a better candidate and show it beside the bar."""
         self.bar.update(n)
         if self.search is None or self.search.seconds < self.next_look:
             return

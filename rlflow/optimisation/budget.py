@@ -11,14 +11,16 @@ from typing import NamedTuple
 from rlflow.common.system import ALARM, alarm
 
 GRACE = 1 / 10  # time that reports may take after the command's seconds, as a share of these seconds
-# Seconds at the end of the command for the memory of both files and the report; at most this share of them.
+# Seconds at the end of the command for measuring the memory of both files and for the report. They are at most
+# ENDING_SHARE times the command's seconds.
 ENDING, ENDING_SHARE = 4.0, 2 / 5
 SESSION = 1 / 6  # share of the command's seconds for the choice of session options, if the user asks for them
-SEARCHES = 1 / 2  # share of the command's seconds for the searches if no controller is trained
+# Share for the searches, if no controller is trained, of the command's seconds without those for session options.
+SEARCHES = 1 / 2
 
 
 class Budget(NamedTuple):
-    """The division of one command's seconds. A check that has begun is finished even after the end.
+    """The division of one command's seconds among its parts. A check that has begun is finished even after `end`.
 
     Attributes:
       search_seconds: the number of seconds for all searches together.
@@ -26,7 +28,7 @@ class Budget(NamedTuple):
         is trained.
       end: the value of time.monotonic() at which searches, contests and measurements of latency end.
       session_seconds: the number of seconds after `end` for the choice of session options.
-      grace: the value of time.monotonic() until which work may go on that the user would miss, such as a report.
+      grace: the value of time.monotonic() after which nothing is computed that only reports show.
     """
 
     search_seconds: float
@@ -41,9 +43,9 @@ class Budget(NamedTuple):
 
         Args:
           seconds: the seconds of the whole command; None for 120, or 900 if `learn` is True.
-          learn: whether a controller is trained after the searches.
+          learn: True if a controller is trained after the searches.
           started: the value of time.monotonic() at the start of the command.
-          session: whether session options are chosen at the end.
+          session: True if session options are chosen at the end.
         """
         seconds = seconds or (900.0 if learn else 120.0)
         chosen_in = SESSION * seconds if session else 0.0
@@ -55,6 +57,7 @@ class Budget(NamedTuple):
 
     @property
     def left(self) -> float:
+        """The seconds until `end`, at least 0."""
         return max(self.end - time.monotonic(), 0.0)
 
 

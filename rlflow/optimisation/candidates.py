@@ -71,7 +71,12 @@ def states_from(state: State, actions: Iterable[tuple[int, int]]) -> list[State]
 
 
 def states_along(task: Task, actions: Iterable[tuple[int, int]]) -> list[State]:
-    """Return the initial state of a step-by-step task and the state after each action (`states_from`)."""
+    """Return the initial state of a step-by-step task and the state after each action.
+
+    Args:
+      task: the task.
+      actions: (xfer_id, location) pairs, valid from the initial state.
+    """
     return states_from(task.initial, actions)
 
 
@@ -84,5 +89,9 @@ def follow(task: Task, actions: Sequence[tuple[int, int]]) -> State:
 
 
 def improvement(before: float, after: float) -> float:
-    """Return by how many percent `after` is lower than `before`; 0 if `before` is 0."""
+    """Return by how many percent `after` is lower than `before`; 0 if `before` is 0.
+
+    Args:
+      before, after: two values of one quantity, such as runtimes in ms.
+    """
     return 100.0 * (1.0 - after / before) if before else 0.0

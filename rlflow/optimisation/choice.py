@@ -1,10 +1,11 @@
 """Choose which candidate is delivered, and declare the options of `eval` and `optimise`.
 
-A measurement gives a confidence interval of the latency ratio candidate / original. A candidate is delivered if the
-whole interval lies below 1 by more than `rlflow.costs.measured.MARGIN`, because two copies of one file may differ by
-that much. A candidate whose whole interval lies above 1, at any size, is never delivered. In all other cases no
-difference is shown, and the original is delivered with two exceptions. `eval.accept=equal` accepts the candidate. A
-candidate that needs less memory, or has a smaller file, is accepted if it is not worse in the other respect.
+A measurement gives a confidence interval of the latency ratio candidate / original. A candidate that is equal to the
+original is faster if the whole interval lies below 1 by more than `rlflow.costs.measured.MARGIN`, because two copies of
+one file may differ by that much. Of several faster candidates the one with the lowest estimate is delivered. A
+candidate whose whole interval lies above 1, at any size, is never delivered. In all other cases no difference is shown,
+and the original is delivered with two exceptions. `eval.accept=equal` accepts the candidate. A candidate that needs
+less memory, or has a smaller file, is accepted if it is not worse in the other respect.
 
 Without a measurement (`eval.measure_seconds` is 0, or the estimates are for another machine), the candidate with the
 lowest estimate is delivered, and the reason says that nothing was measured.

@@ -244,6 +244,8 @@ def compete(
 def affordable_contenders(source: Path, inputs: list, threads: int, end: float) -> int:
     """Return how many contenders can be measured until a deadline and have sessions at once within TOGETHER bytes.
 
+    A session of the original is made and run briefly to estimate the seconds that each contender needs.
+
     Args:
       source: the file of the original.
       inputs: for each size, the input arrays by name.
@@ -260,7 +262,7 @@ def affordable_contenders(source: Path, inputs: list, threads: int, end: float) 
 def _ranked_by_halving(
     source: Path, competing: Sequence[Contender], inputs: list, threads: int, end: float
 ) -> tuple[list[int], list[list[float]]]:
-    """Write a file for each contender, measure the files in heats, and return the ranking that `halve` gives."""
+    """Write a file for each contender, measure the files in heats, and return the result of `halve`."""
     draws = 0
 
     def draw(left: list[int]) -> list[float]:
@@ -287,7 +289,7 @@ def _smaller_first(finalists: list[int], competing: Sequence[Contender], ratios:
 def _family_ratios(competing: Sequence[Contender], ratios: list[list[float]], seed: int) -> dict[str, Ratio]:
     """Return rule family → latency of the first contender / latency of the variant without the family.
 
-    Families are left out whose variant was in less than two draws.
+    A family is left out if its variant was measured in fewer than two draws.
     """
     result = {}
     for contender, without in zip(competing, ratios, strict=True):

@@ -6,12 +6,12 @@ deviation of this difference. Then full knowledge of the difference is worth the
 
     S · (φ(z) − z · (1 − Φ(z))),  z = D / S
 
-(Jones, Schonlau and Welch 1998, doi 10.1023/A:1008306431147, equation 15). Each kernel gets the share of this value
-that it has in the variance of the difference. Kernels are timed in the order of value for each second of timing. Errors
-of different kernels count as independent.
+(Jones, Schonlau and Welch 1998, doi 10.1023/A:1008306431147, equation 15). This value is divided among the kernels in
+proportion to their shares in the variance of the difference. Kernels are timed in the order of their value per second
+of timing, highest first. Errors of different kernels are treated as independent.
 
-A search prefers kernels whose prediction is too low by chance. The kernels that only one of the best candidate and the
-original has are therefore timed, too (`unproved`), even if the prediction leaves no doubt.
+A search prefers kernels whose prediction is too low by chance. Therefore the kernels that the best candidate and the
+original do not share are timed, too (`unproved`), even if the predictions leave no doubt which graph is faster.
 """
 
 import math
@@ -33,8 +33,8 @@ def expected_improvement(longer: float, deviation: float) -> float:
     """Return the expected improvement by a candidate that costs more than the best one.
 
     Args:
-      longer: how much more it costs, at least 0.
-      deviation: the standard deviation of this difference.
+      longer: the estimated cost of the candidate minus the cost of the best one, at least 0.
+      deviation: the standard deviation of this difference, in the same unit.
     """
     if deviation <= 0:
         return 0.0
@@ -117,7 +117,8 @@ def time_what_decides(best: BestSoFar, seconds: float) -> int:
 
 
 ROUNDS = 4  # largest number of searches with timings between them
-SEARCHES = 1 / 2  # share for the searches of the seconds that are left in a round; half of the others is for timings
+# Share for the searches of the seconds that are left in a round. Timings get half of the seconds left afterwards.
+SEARCHES = 1 / 2
 
 
 def search_in_rounds(

@@ -87,7 +87,9 @@ def deliver(
     Returns:
       A JSON-able dictionary.
       `original`: estimated cost, `objective` and file size of the original.
-      `candidates`: name → estimated cost, checks (the keys CHECKS), search effort and `same_as` of the candidate.
+      `candidates`: name → estimated cost, checks (the keys CHECKS) and search effort of the candidate. `same_as` names
+        an earlier candidate, or "original", with the same graph. `path_ms` lists the estimated runtimes in ms of the
+        initial state and after each action.
       `actions`: name → the (xfer_id, location) pairs of the candidate.
       `delivered`: the name of the delivered candidate, or "original".
       `reason`: the reason for this choice, as text.
@@ -145,6 +147,7 @@ def deliver(
 
 
 def _offered(task: Task, source: Path, options: DeliveryOptions, shapes: dict) -> dict | None:
+    """Return the entry `dequantised` of the result of `deliver`; None if the model is not measured in float32."""
     wanted = task.widened is None and not options.exact and options.measure_seconds > 0
     if not wanted or options.feeds is None or not is_dequantisable(source):
         return None
@@ -326,8 +329,8 @@ def _say_left_out(name: str, left_out: Sequence[LeftOut]) -> None:
         say(f"{name}: rewrite {each.step}, {each.rule}{more}, was left out; {whose}: {each.message}")
 
 
-SECONDS_OF_CHECK = 600e-6  # of one check, for each node of the original; ONNX Runtime makes four sessions
-SLOW_CHECK = 2.0  # seconds of a check from which on its expected time is stated
+SECONDS_OF_CHECK = 600e-6  # seconds of one check per node of the original; ONNX Runtime makes four sessions in a check
+SLOW_CHECK = 2.0  # if a check probably takes this many seconds or more, the expected time is printed
 
 
 def _say_time_of_check(task: Task) -> None:

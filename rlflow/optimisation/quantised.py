@@ -22,7 +22,7 @@ from rlflow.graph.onnx_runtime import run, session
 from rlflow.graph.onnx_writer import save_graph
 from rlflow.optimisation.validate import relative_error
 
-SECONDS = 0.5  # seconds of runs in each of the two measurements
+SECONDS = 0.5  # seconds of runs at each size in each of the two measurements
 
 
 def is_dequantisable(source: Path) -> bool:
@@ -43,9 +43,9 @@ def offer(source: Path, inputs: Sequence[Mapping[str, np.ndarray]], threads: int
       threads: the number of threads of ONNX Runtime.
 
     Returns:
+      A dictionary, or None if the model cannot be dequantised or run.
       `ratio`: the latency of the float32 computation, relative to the original; the geometric mean of two measurements.
-      `error`: the largest difference of an output, relative to its largest value. None if the model cannot be
-      dequantised.
+      `error`: the largest difference of a float output between both, relative to its largest value in float32.
     """
     with TemporaryDirectory() as folder:
         real = Path(folder, "float32.onnx")

@@ -110,7 +110,7 @@ def bodies_of(original: Graph, rules: RuleSet, actions: Sequence[tuple[int, int]
 
 @contextmanager
 def reading_receipt() -> Iterator[None]:
-    """Raise RLFlowError in place of the exceptions that reading a malformed receipt raises in the block."""
+    """Turn the exceptions that reading a malformed receipt raises in the `with` block into RLFlowError."""
     try:
         yield
     except (KeyError, TypeError, AttributeError, ValueError) as error:
@@ -254,6 +254,7 @@ class CarriedOver(NamedTuple):
     interrupted: bool
 
     def candidate(self, seconds: float) -> Candidate:
+        """Return the cheapest state as the candidate "receipt"; `seconds` is the duration of `carried_over`."""
         return Candidate("receipt", self.state, self.actions, self.carried_out, seconds)
 
 

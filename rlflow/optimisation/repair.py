@@ -77,8 +77,9 @@ def repaired(
       task: the rewriting task of the original.
       actions: the candidate's rewrites as (xfer_id, location) pairs, valid from the initial state.
       compare: a function that compares the model of a state with the original.
-      end: the value of time.monotonic() after which no comparison begins but the first. If the rewrite at fault is not
-        found until then, the result has the findings of the last comparison of all rewrites.
+      end: the value of time.monotonic() after which no search for a rewrite at fault begins or goes on. A rewrite at
+        fault that is not found until then stays in the result. The findings of the result are then the failed ones of
+        the last comparison, which may have compared only the first part of the rewrites.
     """
     repair = _Repair(task, actions)
     chain = repair.without_known_faults()
@@ -112,6 +113,15 @@ def repaired(
 
 
 class _Repair:
+    """The rewrites of one candidate and the rewrites that are left out so far.
+
+    Attributes:
+      task: the rewriting task of the original.
+      rewrites: all rewrites of the candidate.
+      out: position of a left-out rewrite in the candidate → its description.
+      known: name of a known fault → how often the original already triggers it.
+    """
+
     def __init__(self, task: Task, actions: Sequence[tuple[int, int]]):
         self.task, self.rewrites = task, Rewrites(task, actions)
         self.out: dict[int, LeftOut] = {}
@@ -135,6 +145,7 @@ class _Repair:
             self._leave_out(chain.steps[step], "onnxruntime", self._known_fault(chain.state_after(step + 1)))
 
     def _known_fault(self, state: RewriteState) -> str:
+        """Return the known faults that a state triggers more often than the original, as text; "" for none."""
         new = known_faults(state.graph, self.task.sizes) - self.known
         return "; ".join(f"{name} of ONNX Runtime {ONNXRUNTIME}: {named(name).what}" for name in sorted(new))
 
@@ -156,7 +167,13 @@ class _Repair:
                     self._leave_out(other, blame, SAME_RULE)
 
     def keep(self, count: int, chain: Chain, message: str) -> None:
-        """Keep the first `count` rewrites of a chain and leave out the later ones, with `message` as the reason."""
+        """Keep the first rewrites of a chain and leave out the later ones.
+
+        Args:
+          count: the number of rewrites to keep.
+          chain: the chain.
+          message: the reason, as text.
+        """
         for step in chain.steps[count:]:
             if step not in self.out:
                 self._leave_out(step, "needed", message)
@@ -166,6 +183,7 @@ class _Repair:
         self.out[step] = LeftOut(step, self.task.rules[xfer_id].name, location, blame, message)
 
     def result(self, findings: Findings) -> Repaired:
+        """Return the repaired candidate, in which all rewrites without a match are recorded as left out, too."""
         chain = self.chain()
         for step in range(len(self.rewrites.actions)):
             if step not in chain.steps and step not in self.out:

@@ -22,7 +22,8 @@ from rlflow.optimisation.contest import DRAW_SECONDS, affordable_contenders, hal
 from rlflow.optimisation.validate.numerics import relative_error
 from rlflow.optimisation.validate.onnx_model import Model, is_low
 
-RANKING = 2 / 3  # share of these seconds for the ranking; the rest is for the measurement of the winner
+# Share for the ranking of the seconds of `best_session`; the rest is for the measurement of the winner.
+RANKING = 2 / 3
 # Optimisations of ONNX Runtime whose result can be slower than its input.
 OPTIMISATIONS = ("SkipLayerNormFusion", "MatMulAddFusion", "NchwcTransformer")
 
@@ -32,7 +33,8 @@ def contenders(threads: int, low: bool) -> list[Setup]:
 
     Args:
       threads: the number of threads of the defaults.
-      low: True for a model of low precision, whose rounding depends on the optimisations; they stay as they are.
+      low: True for a model of low precision, whose rounding depends on the optimisations. For such a model no
+        optimisation is switched off.
     """
     optimisations = [Setup(without=(name,)) for name in OPTIMISATIONS] + [Setup(level=level) for level in LEVELS]
     result = [] if low else [setup for setup in optimisations if setup != Setup()]
@@ -49,7 +51,7 @@ def best_session(
 
     Args:
       path: the file.
-      feeds: its inputs.
+      feeds: the inputs of the model.
       sizes: name of a typical size → input shapes, see `rlflow.costs.measured.measure`.
       threads: the number of threads of the defaults.
       seed: the seed of the random inputs and of the bootstrap.
@@ -130,7 +132,10 @@ def _fastest(
 
 
 def _is_equal(path: Path, setup: Setup, inputs: list[dict], threads: int, tolerance: float) -> bool:
-    """Return whether the outputs of a file with some session options are those with ONNX Runtime's defaults."""
+    """Return whether a file gives equal outputs with some session options and with ONNX Runtime's defaults.
+
+    Float outputs may differ by the relative error `tolerance`. Return False if ONNX Runtime refuses the options.
+    """
     try:
         usual, other = session(path, threads), session(path, threads, setup=setup)
         pairs = [pair for one in inputs for pair in zip(run(usual, one), run(other, one), strict=True)]

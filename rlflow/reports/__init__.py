@@ -1,8 +1,8 @@
 """Pages about one or several finished runs, as HTML, with tables and charts.
 
-A page groups rewrites into regions. A step needs the earlier steps that made a node which the step matches or removes,
-and the step after which its match first appeared. Steps that need one another form a region. Each removed or added node
-belongs to one region, so the gains of regions add up to the whole. Regions of equal appearance are drawn once.
+A page groups rewrites into regions. A rewrite needs the earlier rewrites that made a node which it matches or removes,
+and the rewrite after which its match first appeared. Rewrites that need one another form a region. Each rewrite belongs
+to one region, so the gains of the regions add up to the total gain. Regions of equal appearance are drawn once.
 
 The names of operators come from untrusted models. HTML elements are therefore built by `markup.tag`, which escapes
 every text. The Content-Security-Policy of a page forbids network access and scripts.

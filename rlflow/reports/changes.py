@@ -242,6 +242,7 @@ class Kind(NamedTuple):
 
     @property
     def gain_ps(self) -> int:
+        """The sum of the gains of all regions, in ps."""
         return sum(region.gain_ps for region in self.regions)
 
 
@@ -300,8 +301,9 @@ def operators_text(what: Change) -> str:
 def first_drawing(what: Change) -> Safe | None:
     """Return the drawing for the first screen, or None if no operator was removed or added.
 
-    The drawing shows the kind with the highest gain among the kinds of at most FIRST_COLUMNS × FIRST_ROWS. If no kind
-    is that small, it shows the kind with the fewest operators; if these are more than FIRST_BOXES, a sentence instead.
+    The drawing shows the kind with the highest gain among the kinds whose drawings have at most FIRST_COLUMNS columns
+    and FIRST_ROWS rows. If no kind is that small, the drawing shows the kind with the fewest operators. If this kind
+    has more than FIRST_BOXES operators, a sentence takes the place of the drawing.
     """
     if not what.kinds:
         return None

@@ -186,7 +186,7 @@ def write_html(folder: Path, results: dict, task: Task) -> Path:
       results: a dict of `stages` (name of a stage before eval → its results), `eval` (the result of
         `rlflow.optimisation.delivery.deliver`), `model`, `seed`, `machine`, `versions`, `curves` (name of a training →
         title → list of (step, value)), and `shapes`, `fix` and `threads` for the commands at the end of the page.
-      task: the task in which these actions are replayed.
+      task: the rewriting task, in which the actions of the candidates are replayed.
     """
     outcome, model = results["eval"], Path(results["model"]).name
     best, end = shown_candidate(outcome), time.monotonic() + TRACE_SECONDS

@@ -39,6 +39,7 @@ class Step(NamedTuple):
 
     @property
     def gain_ps(self) -> int:
+        """The decrease of the estimated runtime in ps; negative if the step makes the graph slower."""
         return self.before_ps - self.after_ps
 
 
@@ -228,13 +229,23 @@ def neighbours(graph: Graph, node_ids: Iterable[int]) -> set[int]:
 
 
 def sources(graph: Graph, node_id: int) -> list[int]:
-    """Return the ids of the non-constant nodes that give an input to a node."""
+    """Return the ids of the non-constant nodes that give an input to a node, each once.
+
+    Args:
+      graph: the graph.
+      node_id: id of the node.
+    """
     result = dict.fromkeys(graph.producers[t] for t in graph.nodes[node_id].reads() if t in graph.producers)
     return [n for n in result if shown(graph, n)]
 
 
 def readers(graph: Graph, node_id: int) -> list[int]:
-    """Return the ids of the non-constant nodes that read an output of a node."""
+    """Return the ids of the non-constant nodes that read an output of a node, each once.
+
+    Args:
+      graph: the graph.
+      node_id: id of the node.
+    """
     result = dict.fromkeys(c for t in graph.nodes[node_id].outputs for c in graph.consumers.get(t, ()))
     return [n for n in result if shown(graph, n)]
 

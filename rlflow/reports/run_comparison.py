@@ -1,8 +1,8 @@
 """Compare finished runs: means with 95 % confidence intervals over the runs of one model and controller.
 
-`read_runs` reads the run folders. It refuses runs of one model with different options of environment or cost or
-different shapes, since their estimates are not comparable. `write_comparison` writes report.html,
-its plots as PNG, and tables as CSV and JSON. Estimated and measured gains are never mixed.
+`read_runs` reads the run folders. It refuses runs of one model whose options of environment and cost, shapes or option
+`fix` differ, since their estimates are not comparable. `write_comparison` writes report.html, its plots as PNG, and
+tables as CSV and JSON. Estimated and measured gains are never mixed.
 """
 
 from collections.abc import Callable, Mapping, Sequence

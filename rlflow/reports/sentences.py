@@ -54,7 +54,10 @@ SHARES_NOTE = (
 
 
 def shares_table(outcome: Mapping) -> Safe | None:
-    """Return an HTML table with the gain of each group of batched rewrites, or None if no group was examined."""
+    """Return an HTML table with the gain of each group of rewrites, or None if no group was examined.
+
+    A group holds the rewrites of one match class (`rlflow.optimisation.ablation.groups`).
+    """
     rows = []
     for share in outcome.get("shares", []):  # older results lack them
         off, measured = share["off_ps"], share["measured"]
@@ -80,7 +83,7 @@ UNTRAINED = {  # candidate → its name in a sentence
 
 
 def summary_line(outcome: dict) -> str:
-    """Return one sentence with the measured and the estimated gain of the delivered candidate.
+    """Return the measured and the estimated gain of the delivered candidate in one or two sentences.
 
     If the original is delivered, the sentence states the reason.
     """
@@ -173,7 +176,7 @@ def widened_text(outcome: dict) -> str | None:
 
 
 def one_thread_text(outcome: dict) -> str | None:
-    """Return the measurement of the delivered file with one thread in words, or None if it was not measured so.
+    """Return the measurement of the delivered file with one thread in words, or None if there is no such measurement.
 
     Only files that were chosen by measurements with several threads are also measured with one thread.
     """
@@ -225,8 +228,9 @@ def session_code(outcome: dict) -> str | None:
 
 
 def returns_figure(outcome: dict):
-    """Return a figure of returns of one episode: of each trained controller, in its training and on the real graph, and
-    of the controls.
+    """Return a figure with the returns of single episodes.
+
+    Each trained controller has a bar for its training and one for the real graph. Each control has one bar.
     """
     names = {"untrained": "untrained policy", "greedy": "greedy search", "random": "random play"}
     returns = {}

@@ -56,7 +56,7 @@ class Plan(NamedTuple):
       constants: (number of a new tensor, content) pairs.
       rewired: (number of an old output, number of its replacement) pairs, for old outputs whose tensor id no new node
         takes over.
-      n_new: how many new tensors and nodes the plan numbers.
+      n_new: number of new tensors and nodes together; they have the numbers 0 … n_new − 1.
     """
 
     added: tuple[Node, ...]
@@ -78,7 +78,7 @@ def apply(graph: Graph, rule: Rule, match: Match) -> Graph:
 
 
 def apply_all(graph: Graph, rule: Rule, matches: Sequence[Match]) -> Graph:
-    """Return the graph after several rewrites by one rule, equal to the graph after applying one after another.
+    """Return the graph after several rewrites by one rule, equal to the graph after the same rewrites one by one.
 
     Args:
       graph: the graph that the matches were found in.
@@ -238,7 +238,7 @@ class Plans:
         return result
 
 
-MARGINS = "any margins"
+MARGINS = "any margins"  # first part of a key of the plans that do not depend on the margins of a Concat
 
 
 def margins_to_skip(graph: Graph, rule: Rule, nodes: tuple[int, ...], bindings: dict) -> tuple[str, ...]:
@@ -267,8 +267,8 @@ def match_signature(
       rule: the matched rule.
       nodes: node ids in the order of `rule.ops`.
       bindings: name → tensor id, Segment of tensor ids, or attribute value.
-      skipped: `margins_to_skip`; without them and the type of the Concat that contains them the key is the same at many
-        positions of the Concat.
+      skipped: the result of `margins_to_skip`. The key omits these variables and the type of the Concat, so that the
+        key is equal at many positions in the Concat.
     """
     result = [rule.name, *[bindings[name] for name in rule.attribute_names]]
     for name in rule.tensor_names:
@@ -338,7 +338,8 @@ def plan_or_reason(
 class _Planner:
     """A builder of the `Plan` of one match; it refers to tensors and nodes by the plan's relative numbers.
 
-    The operands of a `Star` do not occur in the plan; its single tensors have smaller numbers than all operands.
+    In the plan, the number of a `Star` stands for all of its tensors. While the plan is built, each of these tensors
+    also has a number of its own, smaller than the numbers of all operands. The plan contains none of these numbers.
     """
 
     def __init__(self, graph: Graph, rule: Rule, nodes: tuple[int, ...], bindings: dict, scope: dict, margins=()):
@@ -419,8 +420,8 @@ class _Planner:
     def literal(self, value, op: Op | None, left: list[int] | None) -> int:
         """Add a constant and return its number; symbolic sizes are expressed as in `without_symbols`.
 
-        An array keeps its data type. Other values become int64, but floats take the data type of the first operand. The
-        scales of a Resize become float32.
+        An array keeps its data type. Other values become int64, but floats take the data type of the first operand of
+        `op` if this operand stands before the constant. The scales of a Resize become float32.
 
         Args:
           value: number, tuple or array.
@@ -476,7 +477,8 @@ class _Planner:
         if not takes(op.op, op.domain, self.graph.opset(op.domain), len(inputs)):
             raise Refused(f"{op.op} needs a newer opset than the model's")
         attributes = self.attributes(op, inputs)
-        n_outputs = self.rule.n_outputs.get(op.key, 1)  # a computed size has one output
+        # An operator that computes a size is not an operator of the rule; it has one output.
+        n_outputs = self.rule.n_outputs.get(op.key, 1)
         kinds = self.infer(op, attributes, inputs, n_outputs)
         if self.keeps_margins(op):
             kinds = (self.type_of_whole(attributes, kinds[0]),)
@@ -500,7 +502,7 @@ class _Planner:
         return node
 
     def tensors(self, name: str) -> list[int]:
-        """Return the number of each tensor of a `Star`, ABSENT for an absent one; none if the star is a margin."""
+        """Return the number of each tensor of a `Star`, ABSENT for an absent tensor; [] if the star is a margin."""
         if name in self.margins:
             return []
         first = -2 - len(self.bound)

@@ -1,7 +1,7 @@
 """Facts about the elements of weights, for the conditions of rules: which are finite, and which rows are zero.
 
-A weight is read once for each fact. The cache holds the fact, not the weight. A weight that rules computed from other
-weights (a folded normalisation, the rows that an earlier rewrite kept) is computed to be read.
+A weight is read once for each fact. The cache holds the fact, not the weight. A weight that rewrites made of other
+weights (a folded normalisation, the rows that an earlier rewrite kept) is computed before it is read.
 """
 
 import hashlib
@@ -12,21 +12,24 @@ import numpy as np
 from rlflow.graph.ir import ABSENT, Constant, Graph
 
 FLOATS = (1, 10, 11, 16)  # onnx.TensorProto FLOAT, FLOAT16, DOUBLE, BFLOAT16
-MAX_READ = 1 << 28  # elements; a larger weight is not read
+MAX_READ = 1 << 28  # elements; a larger weight is not searched for zeros
 _FINITE: dict[str, bool] = {}  # digest of a constant → True if all its elements are finite
 _HOLDS_ZERO: dict[str, bool] = {}  # digest of a constant → True if some element is zero
 _ZEROS: dict[tuple[str, int], tuple[int, ...]] = {}  # (digest, axis) → positions along the axis that hold only zeros
 
 
 def digest_of(graph: Graph, tensor: int) -> str | None:
-    """Return a digest of a constant's content. Equal digests mean equal contents; a computed one may have several.
+    """Return a digest of a constant's content.
+
+    Equal digests mean equal contents. The digest of a computed constant is the digest of its computation, so two
+    computed constants of equal content may have different digests.
 
     Args:
       graph: the graph.
       tensor: id of a tensor.
 
     Returns:
-      the digest; None if the tensor is not constant, or is computed in an e-graph.
+      The digest; None if the tensor is not constant, or is computed in an e-graph.
     """
     constant = graph.constants.get(tensor)
     if constant is not None:
@@ -51,7 +54,10 @@ def is_finite(constant: Constant) -> bool:
 
 
 def zero_positions(graph: Graph, tensor: int, axis: int) -> tuple[int, ...] | None:
-    """Return the positions along an axis of a constant at which all elements are zero; None if that is not known.
+    """Return the positions along an axis of a constant at which all elements are zero; None if they are not known.
+
+    The result is () for a constant that is computed from weights without any zero, even if the computation makes zeros
+    (see `_content`).
 
     Args:
       graph: the graph.
@@ -76,7 +82,7 @@ def _zero_rows(array: np.ndarray | None, axis: int) -> tuple[int, ...]:
 
 
 def _content(graph: Graph, tensor: int) -> np.ndarray | None:
-    """Return the elements of a constant; None for one that is computed from weights without any zero.
+    """Return the elements of a constant, or None if the constant is computed from weights without any zero.
 
     Searches compute many weights, and only few models hold zeros.
     """

@@ -74,9 +74,13 @@ def _single_rounding(op: Op) -> bool:
 
 
 def _needs_rounding(text: str, rounded: set[str]) -> bool:
-    """Return True if the value of an expression may not be exact in float16: a quotient, a long literal, or `rounded`.
+    """Return True if the value of an expression may not be exact in float16.
 
-    `rounded` are the names whose values may not be exact.
+    The reason is a division, a float literal that float16 rounds, or a name in `rounded`.
+
+    Args:
+      text: the expression.
+      rounded: names whose values may not be exact in float16.
     """
     nodes = list(ast.walk(ast.parse(text.strip(), mode="eval")))
     floats = [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, float)]

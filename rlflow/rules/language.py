@@ -16,12 +16,12 @@ optional input that is left out. Several lines with `y1 = …` match several out
 its own side is an inner tensor.
 
 Right side: arguments that are not operators (`[-1, 1]`, `full(…)`) are literals. `computed(h, w)` is the list `[h, w]`
-that new operators compute if a size is a symbol (size_operands.py); in the rule's text it reads `[h, w]`.
+that new operators compute if a size is a symbol (size_operands.py). The rule's canonical text contains `[h, w]`.
 
 `<=>` defines a second rule, `<name>-inverse`. `forward` or `backward` before `let` or `if` restricts the clause to one
 direction. `for Op in Relu, Tanh` defines one rule per operator: `Op` is replaced in the equation and in the rule's
 name. An operator of another domain than ONNX's is written with its domain (`com.microsoft.FusedMatMul(x, w)`). Comments
-begin with `#` and are not part of a rule's text, hash or proof.
+begin with `#` and are not part of a rule's canonical text, hash or proof.
 """
 
 import ast
@@ -192,17 +192,19 @@ _proofs = cache(load_proofs)
 
 @cache
 def defined_rule(definition: str, family: str, name: str, for_all_shapes: bool) -> Rule:
-    """Return one rule of the lines that define it; the result is cached, since several states share the rules.
+    """Parse the definition of a rule again and return the rule; pickle restores rules by this function.
+
+    The result is cached, so that all states that a process unpickles share one object for each rule.
 
     Args:
-      definition: `Rule.definition`.
-      family, name, for_all_shapes: the attributes of the rule.
+      definition: `Rule.definition`; the lines may define the inverse, too.
+      family, name, for_all_shapes: the attributes of the rule to return.
     """
     (rule,) = [rule for rule in _parse_block(definition.split("\n"), family) if rule.name == name]
     return replace(rule, for_all_shapes=for_all_shapes)
 
 
-# A rule is pickled by its text, because the functions of its expressions cannot be pickled.
+# A rule is pickled as its definition, because the functions of its expressions cannot be pickled.
 copyreg.pickle(Rule, lambda rule: (defined_rule, (rule.definition, rule.family, rule.name, rule.for_all_shapes)))
 
 
@@ -224,7 +226,7 @@ def chosen(rules: RuleSet, only: Sequence[str], skip: Sequence[str]) -> RuleSet:
       only, skip: names of shipped rules.
 
     Raises:
-      RLFlowError: there is no rule of a name, or no rule is left.
+      RLFlowError: a name is not the name of a shipped rule, or no rule is left.
     """
     if not only and not skip:
         return rules

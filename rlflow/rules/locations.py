@@ -31,8 +31,8 @@ from rlflow.rules.patterns import Literal
 from rlflow.rules.rule import Rule, RuleSet
 from rlflow.rules.segments import Row, Segment, content_of_constant
 
-MAX_MATCHES_AT = 256  # more than the usual number of locations that actions can select
-WIDE = 32  # inputs of a node from which on neighbourhoods are not stored
+MAX_MATCHES_AT = 256  # more than the default of `env.max_locations`, the number of locations that actions can select
+WIDE = 32  # largest number of inputs of the nodes of a neighbourhood that is cached
 MAX_NEIGHBOURHOODS = 20_000  # neighbourhoods in the cache; an entry takes a few kB
 
 Matches = dict[int, tuple[Match, ...]]  # xfer_id → matches, at least one
@@ -58,8 +58,8 @@ def matches_at(
     """Return the matches of a rule whose first root is `node`, and collect the occurrences that are refused.
 
     A match and its mirror image (symmetric roots) are both returned, each for its own first root, since the canonical
-    order depends on the whole graph. Of a rule with one root, at most MAX_MATCHES_AT matches are returned: a rule can
-    match at every input of a wide Concat, and the other matches are found when rewrites have used up the first ones.
+    order depends on the whole graph. If the rule has one root, at most MAX_MATCHES_AT matches are returned. A rule can
+    match at every input of a wide Concat; further matches are found after rewrites have used up the first matches.
 
     Args:
       graph: the graph to search.

@@ -107,7 +107,12 @@ MAX_COMPARED = 65536
 
 
 def holds_literal(constant: Constant, literal: Literal) -> bool:
-    """Return True if a constant's elements equal a literal, rounded to the constant's data type if that is a float."""
+    """Return True if a constant's elements equal a literal; the shapes are not compared.
+
+    Args:
+      constant: the constant; the result is False if it has more than SHAPE_VALUE_LIMIT elements.
+      literal: the literal; its numbers are rounded to the constant's data type if this is a floating-point type.
+    """
     if constant.type.size > SHAPE_VALUE_LIMIT:
         return False
     key = constant.digest, literal
@@ -258,7 +263,14 @@ class Attempt:
                     yield list(zip(reversed(op.inputs), reversed(way), strict=True))
 
     def producers_fit(self, patterns: tuple, tensors: tuple[int, ...]) -> bool:
-        """Return True if the producers of tensors can match patterns, by operator name and constness only."""
+        """Return True if the producers of tensors can match patterns, by operator name and constness only.
+
+        This cheap test rejects alignments before `solutions` follows them.
+
+        Args:
+          patterns: input patterns of an operator.
+          tensors: for each pattern, the id of the tensor that it would match.
+        """
         nodes = self.graph.nodes
         for pattern, tensor in zip(patterns, tensors, strict=True):
             kind = type(pattern)
@@ -348,7 +360,7 @@ MAX_READERS = 256
 
 
 def few_readers(graph: Graph, tensor: int) -> tuple[int, ...]:
-    """Return the ids of the nodes that read a tensor; none if they are more than MAX_READERS."""
+    """Return the ids of the nodes that read a tensor, or () if more than MAX_READERS nodes read the tensor."""
     readers = graph.consumers.get(tensor, ())
     return readers if len(readers) <= MAX_READERS else ()
 

@@ -157,7 +157,8 @@ def page(rules: RuleSet, proofs: Mapping[str, dict]) -> str:
 
     Args:
       rules: the rule set.
-      proofs: rule name → record of the proof; rules whose present text is not proved are left out.
+      proofs: rule name → record of the proof, without the rules whose present text is not proved; the page shows these
+        rules as not proved.
     """
     of_family: dict[str, list[Rule]] = {}
     for rule in rules:

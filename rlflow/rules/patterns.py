@@ -1,4 +1,4 @@
-"""The classes of patterns of which the two sides of a rule consist (tensors, operators, literals), and their text."""
+"""The classes of patterns (tensors, operators, literals) that make up the two sides of a rule, and their text."""
 
 from typing import Any, NamedTuple
 

@@ -36,7 +36,8 @@ class Rule:
       relies_on_shapes: True if a condition, a `let` or a value in `target` depends on sizes of tensors that are not
         constant.
       counts_readers: True if a condition or a `let` depends on how many nodes read a tensor.
-      content_names: names of the tensors whose elements a condition, a `let` or a value in `target` depends on.
+      content_names: names of the tensors that `finite`, `zeros` or `nonzeros` reads in a condition, a `let` or a value
+        in `target`. These functions read the elements of large weights, too (rules/contents.py).
       symmetric: True if the source has two roots of equal structure that the target merges into one operator. Swapping
         the roots of a match then gives an equivalent match.
       text: the canonical text; the rule set's hash and the proof record are computed from this text.
@@ -95,7 +96,9 @@ class Rule:
     def margins(self) -> tuple[str, ...]:
         """Names of the first and last variable of a rule Concat(*l, …, *r) => Concat(*l, …, *r); () for other rules.
 
-        Such a rule replaces consecutive inputs of a Concat and applies whatever the inputs before and after them are.
+        Such a rule replaces consecutive inputs of a Concat and applies whatever the inputs before and after them are,
+        so that one plan serves all positions in a wide Concat (`rlflow.rules.apply.margins_to_skip`). A rule with
+        `conditions` or `lets`, or without a proof for all shapes, has no margins.
         """
         (_, old), (_, new) = self.source[0], self.target[0]
         if len(self.source) > 1 or self.lets or self.conditions or not self.for_all_shapes or isinstance(new, Var):

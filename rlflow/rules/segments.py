@@ -14,7 +14,10 @@ from rlflow.rules.expressions import FLOATS, holds_factors
 
 
 def content_of_constant(constant: Constant) -> str | bool:
-    """Return the digest of a constant whose content a rule may read (sizes, flags, factors, one number), else True."""
+    """Return the digest of a constant whose content any rule may read (sizes, flags, factors, one number), else True.
+
+    The functions `finite`, `zeros` and `nonzeros` read other constants, too; `match_signature` adds their digests.
+    """
     kind = constant.type
     if kind.size == 1 or holds_factors(constant) or (steers(kind) and kind.dtype not in FLOATS):
         return constant.digest
@@ -22,14 +25,16 @@ def content_of_constant(constant: Constant) -> str | bool:
 
 
 def facts(graph: Graph, tensor: int) -> tuple[TensorType | None, str | bool]:
-    """Return everything about an operand that conditions and the right side of a rule may depend on.
+    """Return what conditions and the right side of every rule may depend on at an operand.
+
+    A rule with `counts_readers` or `content_names` depends on further properties, see `match_signature`.
 
     Args:
       graph: the graph.
       tensor: id of the tensor.
 
     Returns:
-      (type, content or constness).
+      (type or None; for a weight or literal the result of `content_of_constant`, else of `Graph.is_constant`).
     """
     constant = graph.constants.get(tensor)
     return graph.types.get(tensor), graph.is_constant(tensor) if constant is None else content_of_constant(constant)
@@ -160,7 +165,10 @@ class Segment:
         return Segment(Row(self.row.node, tuple(map(name, self.row.tensors))), self.start, self.stop)
 
     def key(self, graph: Graph) -> int:
-        """Return a number that is equal for segments with equal `facts` in equal order."""
+        """Return a number for the sequence of the `facts` of the tensors: equal numbers mean equal sequences.
+
+        Equal sequences may have different numbers, because a segment at the end of a row is numbered from the back.
+        """
         self.row.number(graph)
         if self.start == 0:
             return self.row.fronts[self.stop]

@@ -34,9 +34,10 @@ def without_symbols(op: str | None, shape: tuple | None, sizes: tuple) -> tuple[
 
 
 def computed_sizes(sizes: tuple, shapes: Mapping[str, tuple], op: str) -> Output:
-    """Return a pattern of operators that compute sizes from shapes; each symbolic size is a size plus a number.
+    """Return a pattern of operators that compute sizes at run time from shapes.
 
-    Reshape itself infers the first size for which this does not hold.
+    Each symbolic size must be the size of an axis in `shapes` plus a number. For Reshape without a -1 in `sizes`, the
+    first size without such an axis becomes -1, which Reshape infers.
 
     Args:
       sizes: the sizes, at least one of them symbolic.
@@ -44,7 +45,7 @@ def computed_sizes(sizes: tuple, shapes: Mapping[str, tuple], op: str) -> Output
       op: the operator that reads the sizes.
 
     Raises:
-      Undecided: a size is not found, or Reshape would read a 0 as "copy the size of the input".
+      Undecided: a symbolic size has no such axis, or can be 0, which Reshape reads as "copy the size of the input".
     """
     if op == "Reshape" and not all(least(size) >= 1 for size in sizes if type(size) is Dim):
         raise _undecided_sizes(sizes)
@@ -56,7 +57,7 @@ def computed_sizes(sizes: tuple, shapes: Mapping[str, tuple], op: str) -> Output
     if unknown:
         raise _undecided_sizes(tuple(sizes[k] for k in unknown))
     parts = []
-    # Known sizes in a row are one constant, and sizes of successive axes one slice of a shape.
+    # Successive numbers become one constant, and the sizes of successive axes become one slice of a shape.
     starts = [None if place is None else (place[0], place[1] - k) for k, place in enumerate(places)]
     for start, group in groupby(range(len(sizes)), key=lambda k: starts[k]):
         positions = list(group)
@@ -85,7 +86,7 @@ def _constant(numbers: list[int]) -> Literal:
 
 
 def _new(op: str, *inputs, **attributes: int) -> Output:
-    """Return the output of a new operator, whose key is the text of its inputs."""
+    """Return the output of a new operator; its key consists of its name and the texts of its inputs."""
     values = tuple((name, Literal(lambda scope, value=value: value, str(value))) for name, value in attributes.items())
     return Output(Op((op, *map(_text_of, inputs)), op, "", inputs, values, None), 0)
 

@@ -119,6 +119,7 @@ class Group(NamedTuple):
 
 @cache
 def tree() -> Group:
+    """Return the tree of all options, whose root is declared by RunOptions."""
     return _group(RunOptions)
 
 
@@ -149,9 +150,14 @@ def other_groups(section: str, name: str) -> list[str]:
 
 
 def _group(kind: type) -> Group:
+    """Return the group that a dataclass declares, with the groups that its attribute `groups` registers.
+
+    If the dataclass of an inner group is a subclass, the options that it inherits belong to the outer group alone.
+    """
     own = options_of(kind)
     entries: dict[str, Option | Group] = dict(own)
-    within = vars(kind).get("groups", {})  # of this class only: subclasses, the special groups, inherit the attribute
+    # `vars` omits inherited attributes: the dataclass of an inner group may be a subclass that inherits `groups`.
+    within = vars(kind).get("groups", {})
     for name in within:
         group = _group(within.get(name))
         if issubclass(group.kind, kind):

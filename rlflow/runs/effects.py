@@ -29,7 +29,9 @@ def given_options(files: Iterable[Path | str], overrides: Iterable[str]) -> set[
 
 
 def without_effect(config: Mapping, given: Iterable[str]) -> list[str]:
-    """Return a line for each cause with which given options have no effect; options at their default are left out.
+    """Return one line of text for each value of an option that leaves given options without effect.
+
+    Options whose value is their default are left out.
 
     Args:
       config: the resolved config.

@@ -106,10 +106,12 @@ class RunFolder:
 
     @cached_property
     def spec(self) -> TaskSpec:
+        """The specification of the run's task."""
         return TASKS.get(self.config.task.name).of(self.config, self.source)
 
     @cached_property
     def task(self) -> Task:
+        """The run's task, loaded at the first access."""
         return self.spec.make_task()
 
     def with_options(self, options: Mapping) -> "RunFolder":
@@ -172,7 +174,7 @@ class RunFolder:
 
         Args:
           name: the name of the stage.
-          work: runs the stage and returns its results.
+          work: a function that runs the stage and returns its results.
 
         Returns:
           The stored results with the entries `stage` and `seconds`, the duration without earlier interrupted attempts.
@@ -224,10 +226,12 @@ class RunFolder:
                 _WORKING.remove(folder)
 
     def results(self, stage: str) -> dict | None:
+        """Return the stored results of a stage; None if the stage has not finished."""
         file = self.path / f"{stage}.json"
         return read_json(file) if file.exists() else None
 
     def require(self, stage: str) -> dict:
+        """Return the stored results of a stage. Raise RLFlowError if the stage has not finished."""
         result = self.results(stage)
         if result is None:
             first = command(stage, "--run", self.path)

@@ -4,9 +4,10 @@ A search is a function
 
     method(search: Search, **options) -> str
 
-It applies rewrites from `search.start` with `search.follow`, reports every state that may be delivered to `search.saw`,
-and returns the reason why it stopped. `rlflow.search.base` handles limits, the best state so far and Ctrl-C. A new
-search is one function, one line in SEARCHES and one dataclass of options here.
+It applies rewrites from `search.start` with `search.follow`, passes every state that may become the result to
+`search.saw`, and returns the reason why it stopped. `rlflow.search.base` handles limits, the best state so far and
+Ctrl-C. A new search is one function, one line in SEARCHES, and one dataclass of options with a line in
+`SearchOptions.groups`.
 
 Most searches try rewrites in one neighbourhood of the graph at a time. Distant rewrites hardly affect each other, so a
 queue of whole graphs would fill with the same rewrites in different orders. With `search.moves=batched`, one move

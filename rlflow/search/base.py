@@ -22,7 +22,7 @@ from rlflow.costs import TimeIsUp
 from rlflow.search import SEARCHES
 
 MEMORY_EVERY = 256  # number of rewrites between two readings of the memory in use
-NUMBERING = 0.1  # time after the end of a search for the numbers of its path, relative to the seconds of the search
+NUMBERING = 0.1  # time that `Search.numbered` may take after the time limit, as a share of this limit
 Path = tuple[Match, "Path | None"]  # the matches that led to a state, as a linked list with the last match first
 
 
@@ -107,7 +107,11 @@ class Search:
         return self._clock() - self._began
 
     def numbered(self) -> tuple[LocalState, list[tuple[int, int]]]:
-        """Return `numbered` of the best path, with at most a little more time than the limit of the search."""
+        """Return the result of the function `numbered` for the best path.
+
+        The function stops NUMBERING times the time limit after this limit. Its result is then the cheapest state that
+        the function has reached on the path.
+        """
         until = (1 + NUMBERING) * self.limits.seconds
         return numbered(self.start, self.best_path, lambda: self.seconds >= until)
 
@@ -256,7 +260,7 @@ def numbered(
     Args:
       start: the state at which the path begins.
       path: the matches of the path.
-      time_is_up: a function that is asked after each single choice.
+      time_is_up: a function that is called after each single choice and returns True if the time is up.
 
     Returns:
       (single state, the (xfer_id, location) pairs that lead from the start to this state).

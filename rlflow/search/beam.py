@@ -158,8 +158,8 @@ def promising(position: Position) -> list[Match]:
 def first_of_each_rule(candidates: Sequence[Candidate]) -> Iterator[Candidate]:
     """Yield only the first candidate of each rule.
 
-    If the objective is a maximum, few rewrites gain anything. The beam would fill with rewrites by one rule that all
-    leave the objective unchanged.
+    If the objective is a maximum, few rewrites gain anything. Without this filter, the beam would fill with rewrites by
+    one rule that all leave the objective unchanged.
     """
     tried = set()
     for candidate in candidates:

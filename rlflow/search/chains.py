@@ -1,8 +1,9 @@
-"""A random descent by chains of neighbouring moves, on anything with moves and a cost.
+"""A random descent by chains of neighbouring moves, on any objects with moves and a cost (`Form`).
 
-Valleys are narrow: the moves that cross one follow each other in one place. Chains of moves near each other therefore
-cross a valley that a beam over all moves misses (see `rlflow.search.beam`). Here the thing need not be a state of a
-task: a form without details that cost nothing to add later makes many valleys shallow.
+A valley is a sequence of moves that first raises the cost and then lowers it below the first cost. The moves that cross
+a valley are mostly near each other. Chains of such moves therefore cross valleys that a beam over all moves misses (see
+`rlflow.search.beam`). A `Form` need not be a state of a task. It can leave out details that are added at the end, such
+as the `let`s of an expression (`rlflow.tasks.expressions.sharing`); many valleys are shallower without these details.
 """
 
 from collections.abc import Callable, Iterator
@@ -10,32 +11,33 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-LEVELS = ((1, 1), (4, 3), (8, 6))  # (width, length) of the chains, the cheap ones first
-PASSED_OVER = 0.3  # share of the steps at which a single move that lowers the cost is passed over for a chain
+LEVELS = ((1, 1), (4, 3), (8, 6))  # (width, length) of the chains, the levels that take the least time first
+# Probability that the first level takes no single move although one lowers the cost. The second level then takes one.
+PASSED_OVER = 0.3
 
 
 class Form(Protocol):
-    """A form of a problem.
+    """An immutable object to be improved, such as an expression without `let`s.
 
     Attributes:
       key: a value that is equal exactly for forms that count as the same.
-      cost: the cost.
+      cost: the cost to lower.
     """
 
     key: int
     cost: int
 
     def moves(self, near: object = None) -> "Iterator[Move]":
-        """Yield the moves from this form, or only those near a place, see `Move`."""
+        """Yield the moves from this form; with `near`, only the moves near this place (`Move.place`)."""
 
 
 class Move(NamedTuple):
-    """A move.
+    """A change of a form.
 
     Attributes:
-      form: the form that it leads to.
-      place: where it was, for `Form.moves` of the form that it leads to.
-      step: what the caller needs to repeat the move.
+      form: the form after the move.
+      place: the place of the change in `form`, an argument of `Form.moves`.
+      step: a description from which the caller can repeat the move.
     """
 
     form: Form
@@ -44,12 +46,16 @@ class Move(NamedTuple):
 
 
 def descend(form: Form, rng: np.random.Generator, noise: float, count: Callable[[], None]) -> list[Move]:
-    """Descend until no chain of LEVELS leads to a lower cost, and return the moves.
+    """Descend until no chain of any level of LEVELS leads to a lower cost, and return the moves.
+
+    Each step takes a random single move that lowers the cost. Without such a move, it takes the first chain found that
+    lowers the cost.
 
     Args:
       form: the form at which the descent begins.
       rng: the source of the random choices.
-      noise: the beginnings of chains are tried in the order of their cost and a random number up to this one.
+      noise: the first moves of chains are tried in the order of the cost after the move plus a random number from 0 to
+        `noise`, in the unit of the cost.
       count: called for each move that is tried; it may raise an exception that ends the descent.
     """
     moves: list[Move] = []
@@ -78,11 +84,11 @@ def descend(form: Form, rng: np.random.Generator, noise: float, count: Callable[
 def _first_lower(
     form: Form, firsts: list[Move], width: int, length: int, count: Callable[[], None]
 ) -> list[Move] | None:
-    """Return the first chain found that leads to a lower cost.
+    """Return the first chain of at least two moves found that leads to a lower cost, or None.
 
     Args:
       form: the form at which the chains begin.
-      firsts: the moves with which they begin.
+      firsts: the first moves of the chains, in the order in which they are tried.
       width: number of chains that are kept of each length.
       length: largest number of moves of a chain.
       count: see `descend`.

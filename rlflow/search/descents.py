@@ -3,12 +3,12 @@
 - `steepest_descent` applies the rewrite with the largest gain. It is the greedy control for all results.
 - `first_improvement` applies the first rewrite that gains, in the order of gains by the analytic cost. It suits costs
   that must be timed, since finding the largest gain requires the timings of all matches. A rewrite that leaves the cost
-  equal and lowers the analytic cost counts as a gain. ONNX Runtime does such work itself when it loads a model. For
-  example, it folds normalisations into convolutions, and other rules apply only to the folded convolutions. A gain that
-  is smaller than its uncertainty is taken only if no other is left: most such gains are noise, and each of them can
-  close the way to a large one. (A fused activation that "gained" 0.1 % kept a convolution from a form that takes a
-  fifth less.) If no rewrite gains, a rewrite that loses little is tried together with rewrites that it makes possible
-  (`_through_valley`).
+  equal and lowers the analytic cost counts as a gain. The cost stays equal if ONNX Runtime makes the same change itself
+  when it loads a model. For example, ONNX Runtime folds normalisations into convolutions, and other rules apply only to
+  the folded convolutions. A gain that is smaller than its uncertainty is taken only if no other gain is left: most such
+  gains are noise, and each of them can make a large gain impossible. (A fused activation that "gained" 0.1 % kept a
+  convolution from a form that takes a fifth less.) If no rewrite gains, a rewrite that loses little is tried together
+  with rewrites that it makes possible (`_through_valley`).
 - `grasp` (Feo and Resende 1995, doi 10.1007/BF01096763) draws whole descents at random under the analytic cost. If a
   descent ends cheaper than all descents before it, its rewrites are applied under the search's own cost. The first
   rewrite of a descent may gain nothing, because a steepest descent can lose possibilities. For example, it fuses a sum
@@ -32,7 +32,9 @@ from rlflow.search.base import Limits, Position, Search, SearchResult, WithoutRe
 MOST_TIME = 1 / 2  # share of the search's remaining seconds that the timings of one step may take
 VALLEY = 0.005  # share of the objective that the first match on the way through a valley may lose
 WAY = 4  # largest number of matches on the way through a valley
-LEAST_GAIN = 0.0005  # share of the objective below which a gain and its uncertainty are not worth a timing
+# Share of the objective. A smaller uncertainty of a gain is not worth a timing, and a way through a valley must gain
+# at least this share.
+LEAST_GAIN = 0.0005
 
 
 def greedy(state: LocalState, max_steps: int, seconds: float = math.inf) -> SearchResult:
@@ -47,7 +49,7 @@ def greedy(state: LocalState, max_steps: int, seconds: float = math.inf) -> Sear
 
 
 def steepest_descent(search: Search, max_steps: int) -> str:
-    """Apply the match with the largest gain, the first one of equal matches, until no match gains.
+    """Apply the match with the largest gain, the first match if several gains are equal, until no match gains.
 
     Args:
       search: the search.
@@ -92,8 +94,9 @@ def descent(position: Position) -> Position:
 def _timed(position: Position, match: Match, after: Position) -> tuple[Position, Position]:
     """Time the predicted kernels on which a promising step depends, if the search times kernels (`Search.times`).
 
-    No kernel is timed if the step loses, if its gain is larger than the uncertainty of the gain, if this uncertainty is
-    below LEAST_GAIN, or if the timings are expected to take more than MOST_TIME.
+    No kernel is timed if the step loses, if its gain is larger than the uncertainty of the gain, or if this uncertainty
+    is below LEAST_GAIN of the objective. The same holds if the timings are expected to take more than MOST_TIME of the
+    remaining seconds.
 
     Args:
       position: the position before the step.
@@ -149,7 +152,7 @@ def start_by_analytic_cost(search: Search) -> Position:
         return Position(WithoutResult(search, compound=False), search.start)
     single = search.start.single if search.compound else search.start
     task = replace(single.task, graph=single.graph, cost=AnalyticCost())
-    task.take_matches(single)  # on a graph of many nodes, finding them again would take most of a short search
+    task.take_matches(single)  # In a large graph, finding the matches again would take most of a short search.
     return Position(WithoutResult(search, search.compound), start_of(task, BATCHED if search.compound else SINGLE))
 
 
@@ -157,8 +160,8 @@ def first_improvement(search: Search, max_steps: int) -> str:
     """Apply the first match that gains, in the order of decreasing gain by the analytic cost, until no match gains.
 
     No step raises the cost, and a step that leaves the cost equal lowers the analytic cost, so no graph returns. Every
-    match is applied to a state of the search's own cost and to a state of the analytic cost. Rewrites of both
-    states count as interactions.
+    step is applied to a state of the search's own cost and to a state of the analytic cost. Rewrites of both states
+    count as interactions.
 
     Args:
       search: the search.
@@ -191,7 +194,7 @@ def _through_valley(position: Position, promise: Position) -> tuple[Position, Po
       position, promise: as in `_first_step`, at a local optimum.
 
     Returns:
-      the reached positions of both costs; None if no match leads to a gain of LEAST_GAIN.
+      the reached positions of both costs; None if no match leads to a gain of LEAST_GAIN of the objective.
     """
     enough, known = position.objective * (1 - LEAST_GAIN), {id(match) for match in position.matches}
     pairs = list(zip(position.matches, promise.matches, strict=True))

@@ -1,14 +1,16 @@
 """Macros: short sequences of rules that solved problems have in common, used as the moves of a search.
 
-A valley is a sequence of rewrites that first raises the cost. A search of single rewrites that follows the cost does
-not cross it. `learn` cuts the paths of solved problems where they reach a new lowest cost: each piece crosses one
-valley (the peak-to-peak macros of Iba 1989, doi 10.1007/BF00116836). A macro keeps the rules of the piece, not the
-places, so that it applies to other problems; a rule that occurs several times in a row becomes a repetition.
+A valley is a sequence of rewrites that first raises the cost and then lowers it below the first cost. A search of
+single rewrites that follows the cost does not cross a valley. `learn` cuts the paths of solved problems where they
+reach a new lowest cost: each piece crosses one valley (the peak-to-peak macros of Iba 1989, doi 10.1007/BF00116836). A
+macro keeps the rules of the piece, not the places, so that it applies to other problems; a rule that occurs several
+times in a row becomes a repetition.
 
     macros = learn([(states, actions), …])            paths of other, smaller problems
     run_search(macro_search, start, macros=macros)
 
-A *sketch* guides the search (Kœhler et al. 2024, doi 10.1145/3632900): a property of the goal, as distances from it.
+A *sketch* guides the search (Kœhler et al. 2024, doi 10.1145/3632900). It is a property of the goal, given as a
+function that returns how far a state is from having the property.
 """
 
 import re
@@ -26,7 +28,7 @@ TRIED = 3  # largest number of places that are compared for one step of a macro
 
 
 ONCE, ALL, UNTIL = "once", "all", "until"
-MOST_TIMES = 12
+MOST_TIMES = 12  # largest number of repetitions of a step after its first match
 
 
 class Step(NamedTuple):
@@ -34,11 +36,11 @@ class Step(NamedTuple):
 
     Attributes:
       sort: the action type.
-      times: ONCE; ALL, to apply the rule to all matches with the same plan nearby; or UNTIL, to apply it nearby until
-        the next step of the macro has a match, or after the last step until the cost is lower than before the macro,
-        at most MOST_TIMES times.
-      like: number of an earlier step whose match has the same plan, wherever it is; None if the step only has to be
-        near the steps before.
+      times: ONCE; ALL, to repeat the rule at nearby matches with the same plan; or UNTIL, to repeat the rule at nearby
+        matches until the next step of the macro has a match, or in the last step until the cost is lower than before
+        the macro. ALL and UNTIL repeat a step at most MOST_TIMES times.
+      like: number of an earlier step. The match of this step must have the plan of that step and may be anywhere in the
+        graph. None if the match must only be near the nodes that the earlier steps touched.
     """
 
     sort: int
@@ -82,7 +84,7 @@ def read_macros(text: str, rules: Sequence[str]) -> list[Macro]:
     """Return the macros of a text, one in each line, whose rules are all among the given names of rules.
 
     Args:
-      text: the names of the rules of each macro. After a name, `+` is ALL, `*` is UNTIL, and `=0` a plan like that of
+      text: the names of the rules of each macro. After a name, `+` is ALL, `*` is UNTIL, and `=0` requires the plan of
         step 0. A line that begins with `;` is a comment.
       rules: name of each action type.
     """
@@ -115,16 +117,17 @@ def _macro(states: Sequence[LocalState], actions: Sequence[tuple[int, int]]) -> 
 def macro_search(search: Search, macros: Sequence[Macro], sketch: Sketch | None = None, width: int = 10_000) -> str:
     """Expand the cheapest state again and again, with macros as its moves, and then each rule as a macro of one step.
 
-    A macro may end at a higher cost. A descent by macros near the nodes that it touched then completes the move, since
-    rules become applicable there. The moves of a state are tried one by one. A state that is cheaper than all states
-    of the queue is expanded next, while the other moves of the state before wait.
+    A macro may end at a higher cost. A descent by macros near the nodes that the macro touched then completes the move,
+    since rules become applicable there. The moves of a state are tried one by one. A state that is cheaper than all
+    states of the queue is expanded next, while the other moves of its predecessor wait in the queue.
 
     Args:
       search: the search.
       macros: the macros, in the order in which they are tried.
-      sketch: distances of a state from a sketch of the goal. The state nearest to the sketch counts as the cheapest,
-        whatever it costs, and from a state that is not at the sketch only macros that come nearer are completed.
-      width: largest number of states in the queue.
+      sketch: a function that returns the distances of a state from a sketch of the goal, all 0 at the sketch. The state
+        nearest to the sketch counts as the cheapest, whatever it costs. From a state that is not at the sketch, only
+        macros that come nearer are completed. None for no sketch.
+      width: a new state is dropped while more states than this number are in the queue.
 
     Returns:
       the reason of the end.
@@ -202,9 +205,9 @@ def _openings(state: LocalState, macro: Macro, near: set[int] | None = None) -> 
 
 
 def descended(search: Search, place: _Place, macros: Sequence[Macro], depth: int = LOOKAHEAD) -> _Place:
-    """Apply macros that lower the cost near the touched nodes until none does, and return the reached place.
+    """Apply macros that lower the cost near the touched nodes until no macro does, and return the reached place.
 
-    Short macros are tried first: a long one can gain by one of its steps alone, and lose by the others.
+    Short macros are tried first: a long macro can gain by one of its steps alone, and lose by its other steps.
 
     Args:
       search: the search.
@@ -221,7 +224,10 @@ def descended(search: Search, place: _Place, macros: Sequence[Macro], depth: int
 def _lower(
     search: Search, place: _Place, macros: Sequence[Macro], than: int, touched: set[int], depth: int
 ) -> _Place | None:
-    """Return the first cheaper place, after one macro, or after several that touch what the ones before touched.
+    """Return the first cheaper place that is found, or None.
+
+    The place is reached by one macro near the touched nodes, or by several macros, each near the nodes that the macro
+    before it touched.
 
     Args:
       search: the search.
@@ -251,7 +257,8 @@ def _lower(
 def carried_out(search: Search, place: _Place, first: Match, macro: Macro) -> _Place | None:
     """Apply a macro, and return the reached place, or None if a step has no match.
 
-    Each step is made where it leads to the lowest cost, among at most TRIED matches near the earlier steps.
+    Each step after the first is applied at the match that leads to the lowest cost, among at most TRIED matches. A step
+    that is repeated UNTIL, and every repetition of a step, is applied at the first match that is found.
 
     Args:
       search: the search.
@@ -298,7 +305,7 @@ def _with_same_plan(state: LocalState, made: Match, touched: set[int]) -> Match 
 
 
 def _places(state: LocalState, step: Step, plans: Sequence[object], touched: set[int]) -> list[Match]:
-    """Return the matches for a step, those near the last rewrite first.
+    """Return the matches for a step; matches at nodes that the last rewrite touched come first.
 
     Args:
       state: the state.
@@ -318,7 +325,7 @@ def _places(state: LocalState, step: Step, plans: Sequence[object], touched: set
 def _cheapest(
     search: Search, state: LocalState, step: Step, plans: Sequence[object], touched: set[int]
 ) -> tuple[Match | None, LocalState | None]:
-    """Return the match for a step that leads to the lowest cost, and where it leads; (None, None) without a match.
+    """Return the match for a step that leads to the lowest cost, and the state after it; (None, None) without a match.
 
     Args:
       search: the search.

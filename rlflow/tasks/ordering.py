@@ -168,7 +168,8 @@ class Orders:
           decisions: int [B, n], lists of nodes.
 
         Returns:
-          The peaks in the problem's unit, the orders after repair, and the number of positions that the repair changed.
+          The peaks in the problem's unit, int64 [B]; the orders after repair, int64 [B, n]; and the number of positions
+          that the repair changed in each order, int64 [B].
         """
         decisions = np.asarray(decisions, np.int64)
         orders = self.repaired(decisions)
@@ -177,8 +178,8 @@ class Orders:
     def repaired(self, decisions: np.ndarray) -> np.ndarray:
         """Return decisions, int64 [B, n], after repair; valid orders are returned unchanged.
 
-        An invalid decision becomes the order that always runs the ready node that comes first in the decision. Nodes
-        that the decision lacks come last.
+        An invalid decision becomes the order that always runs the ready node that comes first in the decision. A node
+        that the decision lacks runs only when no other node is ready.
         """
         n, wrong = self.problem.n, ~self.problem.are_orders(decisions)
         if not wrong.any():

@@ -80,7 +80,9 @@ def deliver_decisions(spec: TaskSpec, decisions: Sequence[Decision], folder: Pat
 
 
 def summary(task, outcome: dict) -> str:
-    """Return one line of text with the objective of the original, the objective of the delivered result and its name.
+    """Return one line of text: the objectives of the original and of the delivered result, its name, and the bound.
+
+    If the original is delivered, the line holds its objective and the reason.
 
     Args:
       task: the loaded task.
@@ -96,6 +98,7 @@ def summary(task, outcome: dict) -> str:
 
 
 def _entry(candidate: Candidate | Decision, objective: int, result_hash: object, equal: bool) -> dict:
+    """Return the entry of one candidate or decision in `candidates` of the result of `TaskSpec.deliver`."""
     return {
         "objective": int(objective), "hash": None if result_hash is None else str(result_hash), "equal": bool(equal),
         "interactions": candidate.interactions, "seconds": candidate.seconds,
@@ -103,6 +106,19 @@ def _entry(candidate: Candidate | Decision, objective: int, result_hash: object,
 
 
 def _deliver(spec: TaskSpec, task, result: dict, actions: dict, original: int, folder: Path) -> dict:
+    """Write receipt.json for the best reproducible candidate that is better than the original, and return the outcome.
+
+    Args:
+      spec: the specification of the task.
+      task: the loaded task.
+      result: name of a candidate → its entry (`_entry`).
+      actions: name of a candidate → its actions or its decision, as a list.
+      original: the objective of the original.
+      folder: the folder for the receipt.
+
+    Returns:
+      The dictionary that `TaskSpec.deliver` describes.
+    """
     better = [name for name, one in result.items() if one["equal"] and one["objective"] < original]
     name = min(better, key=lambda each: result[each]["objective"]) if better else "original"
     if better:

@@ -33,7 +33,7 @@ from rlflow.reports.sentences import certainty_line, dequantised_text, session_t
 from rlflow.rules.language import load_rules
 from rlflow.zoo import ZOO, load, zoo_or_path
 
-WIDEN_SECONDS = 0.5  # seconds of runs in each of the two measurements that decide on `env.widen=null`
+WIDEN_SECONDS = 0.5  # seconds of runs at each size in each of the two measurements that decide on `env.widen=null`
 
 
 class RewritingSpec(EnvSpec):
@@ -75,9 +75,10 @@ class RewritingSpec(EnvSpec):
     def settled(cls, config: Mapping, source: Path, begun: Mapping | None = None) -> Mapping:
         """Return the config with the sizes of the given inputs and with the precision in which to compute.
 
-        The first given set of inputs has the sizes of symbols that `shapes` does not name. `env.widen=null` becomes
-        true if a model in half precision is measured to be no slower in float32, or if the user accepts that a
-        quantised model is dequantised. A run that was begun keeps its sizes and its precision.
+        Symbols that `shapes` does not name get their sizes from the first set of inputs that the user gave.
+        `env.widen=null` becomes true if a model in half precision is measured to be no slower in float32, or if the
+        user accepts that a quantised model is dequantised; otherwise it becomes false. A run that was begun keeps its
+        sizes and its precision.
         """
         if begun is not None:
             widen = begun["env"]["widen"] if config.env.widen is None else config.env.widen
@@ -99,8 +100,8 @@ class RewritingSpec(EnvSpec):
     def may_be_widened(self, seed: int) -> bool:
         """Return whether the model is measured to be no slower with float32 between its inputs and outputs.
 
-        More rules apply to the widened model, so that it need not be faster before the search. Return False if the
-        timings belong to another machine.
+        More rules apply to the widened model. Therefore it suffices that the widened model is not slower before the
+        search. Return False if the timings belong to another machine, or if the widened model cannot be measured.
 
         Args:
           seed: the seed of the random inputs.

@@ -5,7 +5,7 @@
 | `learned_rules.py` | match patterns, their effects, prediction by analogy, match classes, conversion to JSON |
 | `cost_model.py`, `node_values.py` | runtimes of nodes, alone and in their neighbourhood; the latent state z |
 | `reward_scales.py` | conversion of runtimes to rewards |
-| `grounding.py`, `grounding_index.py` | numbered nodes, tensors and matches of one initial graph; the same as arrays |
+| `grounding.py`, `grounding_index.py` | the numbered nodes, tensors and matches of one initial graph; their arrays |
 | `logged_episodes.py` | recorded episodes, in the numbers of a grounding |
 | `dream_states.py`, `neighbourhood.py` | batches of states, a step in a batch, hashes of node neighbourhoods |
 | `simulator.py` | gain and uncertainty of a step |

@@ -133,7 +133,7 @@ MAX_DREAMT_CLASSES = 1000  # largest number of match classes that are added
 SHARPNESS = 5.0  # factor of the logits asinh(reward of the class / median positive reward) of the rollouts
 STATES_AT_ONCE = 64  # states per batch of a simulator
 
-# The grounding's number of a match, and the grounding's numbers of the nodes of a state that contains it, int64 [n].
+# (number of a match in the grounding; int64 [n], the numbers of the nodes of a state that contains the match)
 Met = tuple[int, np.ndarray]
 
 
@@ -168,9 +168,18 @@ def add_dreamt_classes(model, training: TrainingSet, has_own: np.ndarray) -> Non
 class _Walk:
     """A batch of DREAMS imagined rollouts from one graph, which choose match classes by their median rewards.
 
+    The constructor plays the rollouts and fills `met`.
+
+    Args:
+      model: the world model.
+      index: the grounding of the graph.
+      nodes: int64 [n], the numbers of the nodes of the graph.
+      own: the entries of `MatchClasses.table` that have a reward of their own; see `add_dreamt_classes`.
+      seed: the seed of the random choices.
+
     Attributes:
-      met: {(pattern number, signature): the first match with them that appeared}. It has only matches whose class is
-      not in `own`, and matches without a class of their own.
+      met: {(pattern number, signature): the first match with this pattern and signature that appeared}, for matches
+        whose class is not in `own` or is the last class of their rule.
     """
 
     def __init__(self, model, index: GroundingIndex, nodes: np.ndarray, own: set[tuple], seed: int):
@@ -181,7 +190,7 @@ class _Walk:
         self._seen, self._waiting = 0, np.zeros(0, np.int64)
         usual = model.usual_rewards[model.usual_rewards > 0]
         self._logits = SHARPNESS * np.arcsinh(model.usual_rewards / (np.median(usual) if len(usual) else 1.0))
-        self._known = np.ones((DREAMS, len(model.match_classes)), bool)  # False: with unknown effect
+        self._known = np.ones((DREAMS, len(model.match_classes)), bool)  # False after an unknown effect
         random, rows = np.random.default_rng(seed), np.arange(DREAMS)
         for _ in range(STEPS):
             self._note()
@@ -206,6 +215,9 @@ class _Walk:
 
     def _step(self, rows: np.ndarray, random: np.random.Generator) -> np.ndarray:
         """Advance some rollouts by one step, and return the rollouts that did not choose NO-OP.
+
+        A rollout draws a match class from a softmax over the classes that are present, in which NO-OP has the logit 0.
+        Of a class, the rollout rewrites the match with the smallest number.
 
         Args:
           rows: int [k], the indices of the rollouts to advance.
@@ -232,7 +244,7 @@ def _gains_of_met_matches(model, index: GroundingIndex, met: dict[DreamtMatch, M
     Args:
       model: the world model.
       index: the grounding of the matches.
-      met: {(pattern number, signature): the match and a state that contains it}.
+      met: {(pattern number, signature): the match and a state that contains the match}.
     """
     result, several = {}, list(met.items())
     for first in range(0, len(several), STATES_AT_ONCE):

@@ -3,9 +3,10 @@
 The runtime of a single node is the mean of the logged runtimes for its operator and signature. If the signature was
 never logged, the runtime is estimated from nodes of the same operator with other sizes.
 
-The graph may have typical sizes at which no episode was recorded. The initial graph then shows how runtimes change
-between these sizes and the recorded ones. The estimate for another node is its runtime at the recorded sizes plus a
-constant time for each additional element. Steps that need such an estimate are uncertain.
+A graph with symbolic dimensions has typical sizes, at which its runtimes are computed. The data may contain no episode
+at these sizes. The nodes of the initial graph then show how runtimes change between the recorded sizes and these sizes.
+A node that the initial graph lacks is estimated at its runtime at the recorded sizes plus a constant time for each
+additional element. Steps that need such an estimate are uncertain.
 
 The gain of a step is the decrease of the sum of runtimes over all nodes. The analytic cost is a sum over operators, so
 the added and removed nodes determine the gain. A profiled kernel spans several operators, so the runtime of a node also
@@ -64,7 +65,8 @@ class NodeCosts:
     def __call__(self, operator: int, signature: Signature) -> float:
         """Return the mean logged runtime of a node, or an estimate from nodes of the same operator, in ps.
 
-        The estimate is 0 if no node of the operator has a positive runtime and as many tensors.
+        The estimate is 0 if the table has no node of this operator with a positive runtime and a signature of the same
+        length.
 
         Args:
           operator: the operator of the node.
@@ -146,8 +148,8 @@ class NodeCosts:
 def _prior_slope(log_sizes: np.ndarray) -> float:
     """Return the prior slope of the log runtime over each log size, one number for all sizes.
 
-    The slope is ½. Only tensors of more than one element count. If they all have the same size, as in elementwise
-    operators, the slope is one over their number, at most ½. Without such tensors it is 0.
+    Tensors of one element are ignored. The slope is ½ in general. If all other tensors have the same size, as in
+    elementwise operators, the slope is one over their number, at most ½. Without other tensors the slope is 0.
 
     Args:
       log_sizes: float64 [S], the logarithms of the numbers of elements.
@@ -158,7 +160,8 @@ def _prior_slope(log_sizes: np.ndarray) -> float:
     return 1.0 / (max(2, len(large)) if np.ptp(large) < 1e-9 else 2)
 
 
-# Elements of a node's tensors at the recorded sizes, elements at this graph's sizes, difference of the runtimes (ps).
+# For one node: the number of elements of its tensors at the recorded sizes, the number at this graph's sizes, and its
+# runtime at this graph's sizes minus its runtime at the recorded sizes (ps).
 Growth = tuple[int, int, float]
 
 
@@ -193,6 +196,7 @@ class GrownCosts(NodeCosts):
     def __init__(self, here: NodeCosts, there: NodeCosts):
         super().__init__(here.known, here.sizes)
         self.there = there
+        # The signature of a tensor is odd if the tensor's shape contains symbols.
         symbolic = [tensor for tensor in here.sizes if tensor & 1 and tensor in there.sizes]
         elements_there = sum(there.sizes[tensor] for tensor in symbolic)
         self._ratio = sum(here.sizes[tensor] for tensor in symbolic) / elements_there if elements_there else 1.0
@@ -218,8 +222,8 @@ class GrownCosts(NodeCosts):
     def _elements(self, signature: Signature) -> tuple[float, float]:
         """Return the total number of elements of a node's tensors at the recorded sizes and at this graph's sizes.
 
-        A symbolic tensor that the initial graph lacks grows in the same ratio as the total of the symbolic tensors
-        known at both sizes.
+        A tensor with symbols in its shape that the initial graph lacks grows in the same ratio as the total of all such
+        tensors whose size is known at both sizes. Any other tensor that the initial graph lacks keeps its size.
         """
         there = here = 0.0
         for tensor in signature:
@@ -244,7 +248,8 @@ class KeyedMeans:
     Attributes:
       keys: uint32 [K], ascending.
       mean: float64 [K].
-      spread: float64 [K], the standard deviation; with wider neighbourhoods, that of a node in a new one of them.
+      spread: float64 [K], the standard deviation. In a table whose keys do not have the largest distance, this is the
+        standard deviation of a node whose neighbourhood of the next larger distance is not in the data.
     """
 
     def __init__(self, keys: np.ndarray, values: np.ndarray, wider: np.ndarray | None = None):
@@ -288,9 +293,10 @@ class KeyedMeans:
 def _spread_among(inverse: np.ndarray, wider: np.ndarray, values: np.ndarray) -> np.ndarray:
     """Return the standard deviation of the runtime in a wider neighbourhood that the data lack, float64 [K] in ps.
 
-    The samples are the mean runtimes of the m different wider neighbourhoods of each key. A key with few of them says
-    little about the next one. The variance relative to the squared mean is therefore shared by all keys, and counts as
-    much as one wider neighbourhood (empirical Bayes; Robbins 1956).
+    The variance of a key is estimated from the mean runtimes of its m different wider neighbourhoods. If m is small,
+    this estimate is poor. The variance relative to the squared mean is therefore pooled over all keys, and the pooled
+    value counts as much as one wider neighbourhood (empirical Bayes; Robbins 1956). The factor 1 + 1/m adds the error
+    of the key's mean.
 
     Args:
       inverse: int [k], the number of the key of each sample.
@@ -303,12 +309,17 @@ def _spread_among(inverse: np.ndarray, wider: np.ndarray, values: np.ndarray) ->
 
 
 def _among(inverse: np.ndarray, wider: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return (mean, number m, sum of squared deviations) of the means of the wider contexts of each key, [K] each.
+    """Summarise, for each key, the mean values of the wider contexts in which the data contain the key.
+
+    Every wider context of a key counts once, however many samples the context has.
 
     Args:
       inverse: int [k], the number of the key of each sample.
-      wider: int [k], the wider context of each sample.
+      wider: int [k], the wider context of each sample; each context belongs to one key.
       values: float64 [k], the value of each sample.
+
+    Returns:
+      (mean of the means, number m of wider contexts, sum of squared deviations of the means), [K] each.
     """
     _, first, number = np.unique(wider, return_index=True, return_inverse=True)
     of_wider, key = np.bincount(number, values) / np.bincount(number), inverse[first]
@@ -318,14 +329,19 @@ def _among(inverse: np.ndarray, wider: np.ndarray, values: np.ndarray) -> tuple[
 
 
 def learn_match_gains(keys: np.ndarray, gains: np.ndarray) -> list[KeyedMeans]:
-    """Return, for each level of `match_keys`, the gains of rewrites by the key of their match.
+    """Return the gains of rewrites by the key of their match, one table for each level of `match_keys`.
 
-    The spread of a key is the standard deviation of the gain in a context of the next level that the data lack. The
-    variance of the key of the level before counts as much as one context, so few contexts do not make a key certain.
+    The keys of each level distinguish more than the keys of the level before. The spread of a key is the standard
+    deviation of the gain of a match that has this key and a key of the next level that the data lack. The variance of
+    the level before counts as much as one key of the next level, so a key with few keys of the next level is not
+    certain.
 
     Args:
       keys: uint32 [levels, k], the keys of k rewritten matches.
       gains: float64 [k], the gain of each rewrite (ps).
+
+    Returns:
+      One table of gains (ps) per level.
     """
     result, variance = [], np.full(len(gains), gains.var())
     for own, wider in zip(keys, [*keys[1:], np.arange(len(gains))], strict=True):
@@ -397,7 +413,8 @@ class RewriteGains:
     def expected(self, xfer_ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the median and the standard deviation of all observed gains of rules, both float64 [k] in ps.
 
-        xfer_ids: int [k], the rules.
+        Args:
+          xfer_ids: int [k], the rules.
         """
         expected = np.array([self(xfer_id, None, None) for xfer_id in xfer_ids.tolist()]).reshape(-1, 2)
         return expected[:, 0], expected[:, 1]
@@ -447,7 +464,7 @@ class CostModel:
     def __call__(
         self, single: np.ndarray, keys: np.ndarray, paid: np.ndarray, before: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Predict the runtimes of k nodes after a step.
+        """Predict the runtimes of k nodes after a step, each from the widest neighbourhood that the data contain.
 
         A node keeps its runtime from before the step if the key of its widest known neighbourhood is unchanged, or if
         none of its neighbourhoods is known.
@@ -470,9 +487,10 @@ class CostModel:
         return np.where(stays, paid, runtime), spread, known
 
     def gain_of(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the mean gain of k rewrites by the last known key of each, and its standard deviation, [k] each in ps.
+        """Return the expected gains of k rewrites and their standard deviations, float64 [k] each in ps.
 
-        The standard deviation is infinite for a rewrite without a known key.
+        The most specific key of a match that the data contain determines both. Without such a key, the gain is 0 and
+        its standard deviation is infinite.
 
         Args:
           keys: uint32 [levels, k], the result of `match_keys`.

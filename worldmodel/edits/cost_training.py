@@ -26,6 +26,12 @@ from worldmodel.edits.rule_learning import TrainingSet, first_new_state, new_mov
 
 
 def learn_costs(training: TrainingSet, n_rules: int) -> CostModel:
+    """Learn the runtimes of nodes, in their neighbourhoods if runtimes depend on these, and the gains of rewrites.
+
+    Args:
+      training: the training set.
+      n_rules: N, the number of rules.
+    """
     nodes, spread = learn_node_costs(training)
     means, of_matches = _neighbourhood_tables(training, n_rules) if spread > 0 else ([], [])
     return CostModel(nodes, means, learn_gains(training), spread, _usual_gain(training), of_matches)
@@ -127,6 +133,10 @@ class _NeighbourhoodSamples:
         self.gains: list[np.ndarray] = []
 
     def walk(self) -> None:
+        """Replay all episodes step by step and fill the lists.
+
+        An episode ends early at a match of an unknown pattern, or at a match that is absent from the replayed state.
+        """
         rows, repeated = np.arange(len(self.episodes)), np.array([episode.repeated for episode in self.episodes])
         self._note_runtimes(rows, 0)
         self._sample(neighbourhoods(self.states, *self.states.cells()), rows == 0)
@@ -186,7 +196,7 @@ PER_REWARD = 1e9  # gain of a step with the reward 1, if gains are rewards: a re
 UNEXPLAINED = 1e-3  # largest relative error (see `_unexplained`) of rewards that count as explained by costs of nodes
 TOLERANCE = 1e-14  # tolerance of the least-squares solver, whose default causes relative errors of 1e-4 in rewards
 
-Costed = tuple[int, int, Signature]  # an unknown: hash of typical sizes, operator, signature
+Costed = tuple[int, int, Signature]  # one unknown of the equations: hash of typical sizes, operator, signature
 
 
 def with_solved_costs(training: TrainingSet, totals: bool = True) -> TrainingSet:
@@ -229,9 +239,9 @@ def with_rewards_as_gains(training: TrainingSet) -> TrainingSet | None:
 
 
 def _unexplained(episodes: list[GroundedEpisode], usual: float) -> float:
-    """Return the largest error of the gain of a step as the difference of the costs of nodes.
+    """Return the largest relative error if the gain of a step is computed as the difference of costs of nodes.
 
-    The error is relative to the gain, where a gain below the usual one counts as the usual one.
+    The error is divided by the absolute gain or by `usual`, whichever is larger.
 
     Args:
       episodes: the episodes.
@@ -277,7 +287,15 @@ def solved_costs(training: TrainingSet, totals: bool = True) -> dict[Costed, flo
 
 
 def _equations(training: TrainingSet, totals: bool) -> Iterator[tuple[GroundingIndex, np.ndarray, np.ndarray, float]]:
-    """Yield (grounding, nodes, other nodes, value in ps): the runtimes of the nodes minus the others sum to the value.
+    """Yield the linear equations for the runtimes of nodes.
+
+    Args:
+      training: the training set.
+      totals: True to yield an equation for the initial runtime of each graph, besides one equation per step.
+
+    Yields:
+      (grounding, positive nodes, negative nodes, value in ps). The sum of the runtimes of the positive nodes minus the
+      sum of the runtimes of the negative nodes is the value.
     """
     for index, episodes in training.groups():
         nodes = episodes[0].nodes[0]

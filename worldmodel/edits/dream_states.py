@@ -19,17 +19,18 @@ import numpy as np
 from worldmodel.edits.grounding_index import GroundingIndex
 
 AT_ONCE = 4096  # waiting matches or nodes that are processed in one batch, which limits the memory
-COLUMNS = {"producer": -1, "n_consumers": 0, "paid": 0, "variances": 0, "keys": 0, "open": 1}  # array → empty value
+# Arrays of `DreamStates` with one column per tensor or match → the value in a column without a tensor or match.
+COLUMNS = {"producer": -1, "n_consumers": 0, "paid": 0, "variances": 0, "keys": 0, "open": 1}
 SPARE = 4  # an array that is too small grows by at least 1 / SPARE of its size, so that this happens rarely
 
 
 class NodeSets:
-    """A batch of n states that are known by their nodes alone; enough to walk along edges.
+    """A batch of n states with their nodes, without matches and runtimes, in which edges can be followed.
 
     Attributes:
       index: the grounding.
       n: the number of states.
-      producer: int32 [n, T], the node of the state whose primary output is this tensor; −1 if there is none.
+      producer: int32 [n, T], the node of the state whose primary output is this tensor; −1 without such a node.
     """
 
     def __init__(self, index: GroundingIndex, nodes: list[np.ndarray]):
@@ -51,7 +52,7 @@ class NodeSets:
         return rows, self.producer[rows, tensors].astype(np.int64)
 
     def producers(self, rows: np.ndarray, tensors: np.ndarray) -> np.ndarray:
-        """Return int [k], the present node that makes each tensor, as any of its outputs; −1 if there is none.
+        """Return int [k], the present node that has each tensor among its outputs; −1 without such a node.
 
         Args:
           rows: int [k], the index of the state of each tensor.
@@ -70,17 +71,19 @@ class DreamStates(NodeSets):
     Tensors, nodes and matches are numbers of the grounding. The arrays may have more than T or J columns.
 
     Attributes:
-      producer: int32 [n, T], the node of the state whose primary output is this tensor; −1 if there is none.
+      producer: int32 [n, T], the node of the state whose primary output is this tensor; −1 without such a node.
       n_consumers: int16 [n, T], the number of nodes of the state that read this tensor.
       open: int16 [n, J], the number of unmet conditions of this match; the match is present if it is 0. Columns without
         a match are 1.
       counts: int32 [n, N], the number of present matches of each rule.
       class_counts: int32 [n, K], the number of present matches of each match class.
-      paid: float64 [n, T], the runtime (ps) of the node in `producer`. Users of the batch write it, and only if
-        runtimes depend on neighbourhoods.
-      variances: float64 [n, T], the variance (ps²) of each runtime in `paid`. Users of the batch write it.
+      paid: float64 [n, T], the runtime (ps) of the node in `producer`.
+      variances: float64 [n, T], the variance (ps²) of each runtime in `paid`.
       keys: uint32 [n, T, reach], the neighbourhood keys that gave the runtime in `paid` (see neighbourhood.py).
-      totals: float64 [n, width], sums over the nodes of each state. Users of the batch write it.
+      totals: float64 [n, width], sums over the nodes of each state.
+
+    The batch only stores and copies `paid`, `variances`, `keys` and `totals`. Its user, such as a simulator, computes
+    and writes their values. The simulator of "edits" writes no runtimes if runtimes do not depend on neighbourhoods.
     """
 
     def __init__(self, index: GroundingIndex, nodes: list[np.ndarray], n_rules: int, reach: int = 0, width: int = 0):
@@ -113,7 +116,7 @@ class DreamStates(NodeSets):
         self.grow()
 
     def set_costs(self, nodes: Sequence[np.ndarray], costs: Sequence[np.ndarray]) -> None:
-        """Write the certain runtimes (ps) of nodes to `paid`.
+        """Write known runtimes (ps) of nodes to `paid`, and the variance 0 to `variances`.
 
         Args:
           nodes: for each of the first states, int64 [k], present nodes.
@@ -440,6 +443,12 @@ class StateChange:
         return np.concatenate(states), np.concatenate(consumers_there), np.concatenate(becoming)
 
     def apply(self, effects: np.ndarray, consumers_in: np.ndarray, consumers: np.ndarray, become: np.ndarray) -> None:
+        """Carry out the rewrites in the states of the batch, and record the changes in the attributes.
+
+        Args:
+          effects: int [k], the row of the effect in each rewritten state.
+          consumers_in, consumers, become: int [m] each, the result of `rewired`.
+        """
         index, rows = self.index, self.rows
         which, nodes = index.removed.take(effects)
         self._remove(rows[which], nodes)
@@ -481,7 +490,9 @@ class StateChange:
         self.read.append((rows, tensors, np.full(len(rows), sign, np.int16)))
 
     def _sweep(self, suspects: list[tuple[np.ndarray, np.ndarray]]) -> None:
-        """Remove nodes without a consumer that are no outputs, and repeat this for the producers of their inputs.
+        """Remove nodes whose outputs have no consumer, and repeat this for the producers of their inputs.
+
+        Nodes that stand for outputs of the graph stay.
 
         Args:
           suspects: list of (int [m] indices of states, int [m] tensors) to check besides the tensors in `read`.

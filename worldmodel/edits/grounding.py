@@ -29,7 +29,9 @@ from worldmodel.edits.learned_rules import (
     node_signature,
 )
 
-OrderKey = tuple[int, int]  # sort key of a tensor: rank of the initial tensor that it descends from; its id or a hash
+# Sort key of a tensor. A tensor of the initial graph has the position of its producer in the canonical order, and its
+# id. A tensor that a rewrite makes has the position of its owner, and a hash.
+OrderKey = tuple[int, int]
 
 
 class GroundMatch(NamedTuple):
@@ -77,8 +79,8 @@ class Grounding:
       order_keys: for each tensor, a sort key that does not depend on when the tensor was numbered.
       consumers, producers: for each tensor, the nodes that read it and the nodes that make it.
       matches: the matches.
-      waiting: (pattern number, nodes) of matches whose nodes no state has had together; `admit` turns them into
-        matches. Matches of two nodes with a common input do not wait here; `meet` creates them.
+      waiting: (pattern number, nodes) of matches whose nodes no state has had together; `admit` turns such an entry
+        into a match. Matches of sibling patterns (see `are_siblings`) do not wait here; `meet` creates these matches.
       symmetric_match: {match of a symmetric rule: the match of the same nodes in the other order}.
     """
 
@@ -105,9 +107,10 @@ class Grounding:
         self.matches: list[GroundMatch] = []
         self.waiting: list[tuple[int, tuple[int, ...]]] = []
         self._met: set[tuple[int, int]] = set()
+        # A naming is one of the two orders in which a match of a symmetric rule can list its nodes.
         self._namings: dict[tuple, list[int]] = defaultdict(list)  # (symmetric rule, set of nodes) → waiting matches
         self.symmetric_match: dict[int, int] = {}
-        self._first_naming: dict[tuple, int] = {}  # (symmetric rule, set of nodes) → its first match
+        self._first_naming: dict[tuple, int] = {}  # (symmetric rule, set of nodes) → the first match of these nodes
         self._effects: dict[tuple[int, int], GroundEffect | None] = {}
 
     # -- tensors -----------------------------------------------------------------------------------
@@ -196,7 +199,9 @@ class Grounding:
     # -- matches -----------------------------------------------------------------------------------
 
     def match(self, xfer_id: int, nodes: tuple[int, ...], operands: tuple[int, ...]) -> int | None:
-        """Return the number of a match, and add a new match. Return None if the data do not contain its pattern.
+        """Return the number of a match, and add the match if it is new.
+
+        Return None if the data do not contain the pattern of the match.
 
         Args:
           xfer_id: the rule.
@@ -208,7 +213,7 @@ class Grounding:
         number = self.rules.numbers.get(pattern)
         if number is None:
             return None
-        if xfer_id in self.rules.symmetric:  # also add the match of the other order, because both have one class
+        if xfer_id in self.rules.symmetric:  # also add the match in the other order, since both share a match class
             if self.waits and are_siblings(pattern):
                 self.meet(*nodes)
             for waiting in self._namings.get((xfer_id, frozenset(nodes)), ()):
@@ -300,7 +305,8 @@ class Grounding:
             yield bound, chosen
             return
         candidates, position = None, missing[0]
-        for p in missing:  # choose the position with the fewest candidates, all at a bound tensor
+        # Continue at the position with the fewest candidates. A candidate reads or makes a tensor of the partial match.
+        for p in missing:
             _, inputs, outputs = pattern.nodes[p]
             for neighbours, tensors in ((self.producers, outputs), (self.consumers, inputs)):
                 for t in tensors:
@@ -357,6 +363,14 @@ class Grounding:
         return self._effects[match, copy]
 
     def _grounded(self, match: GroundMatch, effect: Effect, seen: bool, copy: int) -> GroundEffect:
+        """Return an effect in the grounding's numbers, and add its new tensors and nodes to the grounding.
+
+        Args:
+          match: the match.
+          effect: the effect, in local numbers of tensors.
+          seen: see `GroundEffect`.
+          copy: see `effect`.
+        """
         tensors, owner, added = list(match.tensors), match.operands[-1], []
         made, copies = iter(effect.made), defaultdict(lambda: copy)
 
@@ -366,6 +380,7 @@ class Grounding:
             return t if t == ABSENT else tensors[t]
 
         for operator, reads, makes in effect.added:
+            # The owner of a new constant is the existing tensor that the constant's consumer makes, if there is one.
             gives = next((tensors[t] for t in makes if t in range(len(match.tensors))), owner)
             inputs = tuple([tensor(t, gives, (operator, (), position)) for position, t in enumerate(reads)])
             outputs = tuple([tensor(t, owner, (operator, inputs, slot)) for slot, t in enumerate(makes)])

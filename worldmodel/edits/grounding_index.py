@@ -41,6 +41,7 @@ class GrowingArray:
         return self.size - rows
 
     def insert(self, at: int, value) -> None:
+        """Insert a row with a value before the row with the index `at`."""
         self.reserve(1)
         self.data[at + 1 : self.size] = self.data[at : self.size - 1]
         self.data[at] = value
@@ -55,7 +56,7 @@ class GrowingArray:
 
 
 class RaggedLists:
-    """Growing lists of integers, stored in one array; row i is list i.
+    """Growing lists of integers, stored in one int32 array; row i is list i.
 
     A list that exceeds its capacity moves to the end of the array and gets twice the capacity.
     """
@@ -108,33 +109,38 @@ UNKNOWN, NOT_ASKED = -1, -2  # in `effect_row`: the effect is unknown; the effec
 class GroundingIndex:
     """The arrays of one grounding. Row i belongs to the node, tensor, match, waiting match or effect with number i.
 
+    An attribute with a dtype is a `GrowingArray`. All other attributes below are `RaggedLists` of numbers of the
+    grounding.
+
     One row per node:
-      primary_output: the first tensor that the node makes.
-      is_output: True if the node stands for an output of the whole graph.
-      signature_hash: hash of operator and signature.
+      primary_output: int32, the first tensor that the node makes.
+      is_output: bool, True if the node stands for an output of the whole graph.
+      signature_hash: uint64, hash of operator and signature.
       inputs, outputs: the tensors that the node reads (each once) and makes.
       matches_of, waiting_of: the matches and the waiting matches that contain the node.
 
     One row per tensor:
       consumers: the nodes that read the tensor.
-      has_secondary_producer: True if a node makes the tensor as an output other than its first.
+      has_secondary_producer: bool, True if a node makes the tensor as an output other than its first.
       single_consumer_matches: the matches that require this tensor to have exactly one consumer.
 
     One row per match:
-      rule: the xfer_id.
-      match_class: the match class, which symmetric matches share.
+      rule: int32, the xfer_id.
+      match_class: int32, the match class, which symmetric matches share.
       nodes: the matched nodes.
       single_consumers: the tensors that must have exactly one consumer.
-      n_conditions: the number of `nodes` and `single_consumers`; one more for a match that must never be present.
-      has_symmetric: True if the match has a symmetric match.
-      effect_row: the row of the effect, UNKNOWN or NOT_ASKED.
+      n_conditions: int16, the number of `nodes` and `single_consumers`; one more for a match that must never be
+        present.
+      has_symmetric: bool, True if the match has a symmetric match.
+      effect_row: int32, the row of the effect, UNKNOWN or NOT_ASKED.
 
     One row per waiting match:
       waiting_nodes: its nodes.
-      is_waiting: True until the waiting match has become a match.
+      is_waiting: bool, True until the waiting match has become a match.
 
     One row per effect:
-      seen, removed, added, rewired, made: as in GroundEffect; the pairs of `rewired` are flattened.
+      seen: bool, as in `GroundEffect`.
+      removed, added, rewired, made: as in `GroundEffect`; the pairs of `rewired` are flattened.
     """
 
     def __init__(self, grounding: Grounding, match_classes: MatchClasses):
@@ -199,7 +205,7 @@ class GroundingIndex:
         self.rule.append(learned.pattern.xfer_id)
         self.match_class.append(self._class_of(match))
         shown = grounding.symmetric_match.get(match, match) >= match and rules.applies(ground.pattern, signature)
-        never = not shown  # then one condition is never met
+        never = not shown  # adds a condition that is never met, so the match is never present
         self.n_conditions.append(len(ground.nodes) + len(single_consumers) + never)
         self.nodes.append(ground.nodes)
         self.single_consumers.append(single_consumers)
@@ -302,6 +308,10 @@ class GroundingIndex:
 class Groundings:
     """The groundings of learned rules on the initial graphs met so far.
 
+    Args:
+      rules: the learned rules.
+      n_rules: N, the number of rules.
+
     Attributes:
       rules: the learned rules.
       match_classes: the match classes of these rules.
@@ -313,7 +323,7 @@ class Groundings:
         self.known: dict[Edit, GroundingIndex] = {}
 
     def of(self, first: Edit) -> GroundingIndex:
-        """Return the grounding of an initial graph, and create a missing grounding.
+        """Return the grounding of an initial graph. Create the grounding at the first call for this graph.
 
         Args:
           first: the first edit of an episode, which describes the initial graph.

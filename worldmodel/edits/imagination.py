@@ -154,8 +154,8 @@ class EditsObserver:
 class EditsImagination:
     """A batch of imagined rollouts; see `worldmodel.base.Imagination`.
 
-    The gain of a step is Gaussian. Its standard deviation is the temperature × the standard deviation of the logged
-    runtimes of nodes with equal neighbourhoods.
+    The gain of a step is drawn from a Gaussian with the mean `Step.gain` and the standard deviation temperature ×
+    `Step.spread`. For a known effect, the spread comes from logged runtimes of nodes with equal neighbourhoods.
 
     Args:
       model: the world model.
@@ -295,7 +295,7 @@ class Replayer:
     ) -> None:  # fmt: skip
         """Complete the predictions of one step; do nothing.
 
-        A subclass overrides `begin` and this method to add what depends on the course of the episode.
+        A subclass overrides `begin` and this method to add predictions of a recurrent state.
 
         Args:
           simulator: the simulator of the imagined states, after the step.

@@ -5,10 +5,10 @@ attributes of its operators and the shapes of its tensors. A rule is predicted t
 from the data occur, with the effect that the data show. One block of a network thus gives examples for all equal
 blocks, and few examples are enough. Pattern and signature together are the *match class*, which controllers choose.
 
-If the data lack a match that a pattern predicts, the pattern gets a further condition: a tensor must have a single
-consumer, or the signature is *refuted*. A new signature is predicted to apply unless a signature with the same
-operators was refuted. If the data show several effects with one signature, the effect with the most new nodes is used;
-imagined states remove nodes without consumers anyway.
+A pattern can predict a match that a recorded state does not contain. The pattern then gets a further condition: a
+tensor must have a single consumer, or the signature is *refuted*. A new signature is predicted to apply unless a
+signature with the same operators was refuted. If the data show several effects with one signature, the effect with the
+most new nodes is used: recorded effects lack new nodes without consumers, and imagined states remove such nodes anyway.
 
 The effect of a match without examples is predicted by analogy with the most similar example. Every new operator and
 tensor signature then has the same relation to the match as in the examples. A value without such a relation is replaced
@@ -25,10 +25,12 @@ import numpy as np
 
 from rlflow.graph.ir import ABSENT
 
-# Operator type (in a pattern) or operator (in an effect or a graph), tensors read, tensors made. An operator type is a
-# hash of name and domain. An operator is a hash of name, domain and attributes.
+# (operator type or operator, tensors that the node reads, tensors that the node makes). Nodes of a pattern have an
+# operator type, which is a hash of name and domain. Nodes of an effect or a graph have an operator, which is a hash of
+# name, domain and attributes.
 NodePattern = tuple[int, tuple[int, ...], tuple[int, ...]]
-# Of a match: the operators of its nodes, then the signatures of its local tensors. Of a node: see `node_signature`.
+# The signature of a match contains the operators of its nodes, then the signatures of its tensors by local number. For
+# the signature of a node see `node_signature`.
 Signature = tuple[int, ...]
 
 
@@ -131,8 +133,8 @@ def wirings_of(pattern: MatchPattern) -> tuple[tuple, tuple]:
     """Return two keys that are equal for patterns of the same rule with equal connections between their nodes.
 
     Neither key depends on operator types and rank signatures. The second key also ignores the order of the inputs of
-    each node. Patterns that differ only in this order have the same effect, because an effect contains local numbers
-    of tensors, and the operands are numbered first.
+    each node. An effect refers to tensors by local number. The operands get the first local numbers whatever the order
+    of inputs, so patterns that differ only in this order can share an effect.
     """
     rule = pattern.xfer_id, pattern.operands
     nodes = tuple([(reads, makes) for _, reads, makes in pattern.nodes])
@@ -148,7 +150,8 @@ class Example(NamedTuple):
     effect: Effect
 
 
-Cases = list[tuple[tuple[int, ...], int]]  # for each example, its known values and the new value that its effect has
+# For each example: values that are known before the rewrite, and one new value in the effect of the rewrite.
+Cases = list[tuple[tuple[int, ...], int]]
 
 
 def by_analogy(
@@ -160,7 +163,10 @@ def by_analogy(
       pattern: the pattern of the match.
       signature: the signature of the match.
       examples: at least one example, all with the connections of `pattern`.
-      relatives: examples with the operator types of `pattern`; they also determine the new operators.
+      relatives: examples with the operator types of `pattern`, from which new operators are predicted as well.
+
+    Returns:
+      The effect with the structure of the most similar example; its operators and tensor signatures are predicted.
     """
     model = most_alike(pattern, signature, examples).effect
     examples = [example for example in examples if _wiring_of_effect(example.effect) == _wiring_of_effect(model)]
@@ -248,17 +254,21 @@ class LearnedPattern:
         self.single_consumers: tuple[int, ...] = ()
 
     def verdict(self, operators: Signature) -> tuple[bool, bool]:
-        """Return (applied, refuted): True if the data contain a match, and a refuted match, with these operators.
+        """Look up if the pattern applied, and if it was refuted, with these operators and any tensors.
 
         Args:
           operators: the operators of the nodes, which are the first entries of a signature.
+
+        Returns:
+          (applied, refuted): True if the data contain a match with these operators; True if a signature with these
+          operators is refuted. Both can be True.
         """
         size = len(operators)
         applied = any(signature[:size] == operators for signature in self.effects)
         return applied, any(signature[:size] == operators for signature in self.refuted)
 
     def settles(self, signature: Signature) -> bool:
-        """Return True if the data show what happens with a signature: the rule did not apply, or it was rewritten."""
+        """Return True if the data decide a signature: the signature is refuted, or a match with it was rewritten."""
         return signature in self.refuted or bool(self.effects.get(signature))
 
     def examples(self) -> list[Example]:
@@ -339,7 +349,7 @@ class LearnedRules:
     def meet(self, several: Iterable[tuple[int, Signature]]) -> None:
         """Announce pairs for which `applies` and `effect` will be called; do nothing.
 
-        A subclass overrides this method to evaluate all pairs in one batch.
+        A subclass that asks a network overrides this method to evaluate all pairs in one batch.
 
         Args:
           several: (pattern number, signature) pairs.
@@ -348,10 +358,10 @@ class LearnedRules:
     def applies(self, number: int, signature: Signature) -> bool:
         """Predict if a rule applies to a match with a pattern and a signature.
 
-        For a signature that is not in the data, the same operators decide: False if the pattern was refuted with them,
-        True if it only applied with them. Without data on these operators, the patterns with the same operator types
-        decide in the same way. Without any such data, the answer is True unless the pattern was refuted with some
-        signature.
+        If the signature is in the data, the data decide. Otherwise the signatures with the same operators decide:
+        False if one of them is refuted, True if the pattern applied with all of them. Without such signatures, the
+        patterns with the same operator types decide in the same way. Without any such data, the answer is True unless
+        some signature of the pattern is refuted.
 
         Args:
           number: the number of the pattern.

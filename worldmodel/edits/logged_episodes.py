@@ -131,7 +131,10 @@ class EpisodeFollower:
         self.matches |= set(edit.appeared)
 
     def _number_new_tensors(self, edit: Edit, owner: int) -> None:
-        """Add the new tensors of a rewrite to `tensors`, as the first copies that no current node reads.
+        """Add the new tensors of a rewrite to `tensors`.
+
+        The same match may have been rewritten before. The new tensors therefore get the numbers of the first copy (see
+        `Grounding.effect`) whose tensors no current node reads.
 
         Args:
           edit: the edit of the rewrite.
@@ -155,6 +158,13 @@ class EpisodeFollower:
     def _number_tensors_of(
         self, record: NodeRecord, owner: int, new: dict[int, TensorRecord], copies: dict[tuple, int]
     ) -> None:
+        """Add the new tensors that one node reads or makes to `tensors`, as `Grounding` does for imagined rewrites.
+
+        Args:
+          record: a new or changed node.
+          owner, copies: see `Grounding.made_tensor`.
+          new: {id of a tensor that the edit lists as new: its record}.
+        """
         gives = next((self.tensors[t] for t in record.outputs if t in self.tensors), owner)
         for position, tensor in enumerate(record.inputs):
             if tensor not in self.tensors and tensor != ABSENT:  # a constant
@@ -185,7 +195,9 @@ class EpisodeFollower:
         return self.grounding.match(match.xfer_id, *self.grounded(match))
 
 
-UNKNOWN_MATCH, NO_OP = -1, -2  # stand for a match number: a match of an unknown pattern; no match, for NO-OP
+# In arrays of match numbers: UNKNOWN_MATCH is a match whose pattern is not in the data, and NO_OP is the action NO-OP,
+# which rewrites no match.
+UNKNOWN_MATCH, NO_OP = -1, -2
 
 
 class GroundedEpisode(NamedTuple):
@@ -196,7 +208,8 @@ class GroundedEpisode(NamedTuple):
       matches: int64 [T], the rewritten match; UNKNOWN_MATCH if its pattern is unknown, NO_OP for NO-OP.
       nodes: for each of the T + 1 states, int64 [k], its nodes.
       gains: float64 [T], runtime saved by each action (ps).
-      runtimes: for each of the T + 1 edits, (int64 [k] new or changed nodes, float64 [k] their runtimes in ps).
+      runtimes: for each of the T + 1 edits, (int64 [k] new or changed nodes, float64 [k] their runtimes in ps). The
+        first edit has all nodes of the initial graph.
       repeated: the number of first steps that an earlier episode logged.
     """
 

@@ -30,7 +30,9 @@ from worldmodel.world_model_options import EditsConfig
 # Half-widths of the central 50 % and 90 % regions of a Gaussian, in standard deviations.
 MIDDLE = {"coverage_50": 0.6745, "coverage_90": 1.6449}
 FORMAT = 10  # version of the format of the saved files
-EXACT = 1e-6  # tolerance added to the central regions in `calibration`, relative to the mean absolute reward
+# Tolerance added to the central regions in `calibration`, relative to the mean absolute reward. Without this tolerance,
+# rounding errors would put the reward of an exact prediction with standard deviation 0 outside its region.
+EXACT = 1e-6
 
 
 class EditsWorldModel:
@@ -102,7 +104,10 @@ class EditsWorldModel:
 
     @property
     def sees_costs(self) -> bool:
-        """True if the model predicts the runtimes of nodes that real states show; rewards may be of another kind."""
+        """True if the model's costs of nodes are the runtimes that real states show, and not costs solved from rewards.
+
+        A dream starts from the costs of the real state only if this is True.
+        """
         return self.config.supervision == "nodes" and self.rewards.of_runtime
 
     def simulator(
@@ -171,7 +176,7 @@ class EditsWorldModel:
         return {"format": EDITS_FORMAT, "rules": learned_rules.rules_to_json(self.groundings.rules)}
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return {name: array} of everything that is saved as arrays, except those of `costs` and `latents`."""
+        """Return {name: array} of everything that is saved as arrays, without the arrays of `costs` and `latents`."""
         scales = np.array(sorted(self.rewards.scales.items()), np.float64)
         kind = np.array([self.rewards.level, self.rewards.pays, self.rewards.of_runtime], np.int64)
         own = {"scales": scales, "kind": kind, "usual_rewards": self.usual_rewards}

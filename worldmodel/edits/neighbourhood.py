@@ -31,7 +31,7 @@ class Neighbourhoods(NamedTuple):
 
 
 class _Walk(NamedTuple):
-    """The cells within a distance of some first cells. A cell is the number `state · width + node`.
+    """The cells within a distance of some first cells. A cell is one node of one state: `state · width + node`.
 
     Attributes:
       rings: rings[d] has the cells at distance d from the first cells.
@@ -47,7 +47,7 @@ class _Walk(NamedTuple):
 
 
 def neighbourhoods(states: NodeSets, rows: np.ndarray, nodes: np.ndarray, reach: int = REACH) -> Neighbourhoods:
-    """Return all present nodes within `reach` edges of the given nodes, which are the nodes whose keys depend on them.
+    """Return the present nodes whose keys depend on the given nodes: all nodes within `reach` edges of a given node.
 
     Args:
       states: the batch of states.
@@ -55,6 +55,7 @@ def neighbourhoods(states: NodeSets, rows: np.ndarray, nodes: np.ndarray, reach:
       nodes: int [k], the given nodes, which are present.
       reach: the largest distance of keys.
     """
+    # The keys of a node at `reach` edges depend on nodes up to 2 · `reach` edges away.
     width, hashes = states.index.primary_output.size, states.index.signature_hash.values
     walk = _walk(states, rows * width + nodes, 2 * reach, width)
     cells, concerned = np.concatenate(walk.rings), sum(map(len, walk.rings[: reach + 1]))
@@ -86,15 +87,19 @@ def changed_neighbourhoods(change: StateChange, reach: int = REACH) -> Neighbour
 
 
 def match_keys(states: DreamStates, rows: np.ndarray, matches: np.ndarray) -> np.ndarray:
-    """Return the keys of matches that contexts of growing size distinguish, uint32 [MATCH_LEVELS, k].
+    """Return MATCH_LEVELS keys of each match, where each key distinguishes more matches than the key before.
 
-    The first three keys are equal for matches of one rule, of one pattern, and of one pattern and signature. The others
-    add the keys of the matched nodes for the distances 1, 2, …
+    `CostModel.match_gains` contains the observed gains by these keys. The first three keys are equal for matches of one
+    rule, of one pattern, and of one pattern and signature. The further keys also include the keys of the matched nodes
+    for the distances 1, 2, …
 
     Args:
-      states: the batch of states, with the present `keys`.
-      rows: int [k], the state of each match.
+      states: the batch of states, with the current `keys`.
+      rows: int [k], the index of the state of each match.
       matches: int [k], the matches.
+
+    Returns:
+      uint32 [MATCH_LEVELS, k].
     """
     index, grounds = states.index, states.index.grounding.matches
     nodes = [grounds[match].nodes for match in matches.tolist()]
@@ -183,5 +188,6 @@ def _neighbours(states: NodeSets, rows: np.ndarray, nodes: np.ndarray) -> tuple[
 
 
 def _mixed(values: np.ndarray) -> np.ndarray:
+    """Scramble the bits of values, uint64 [k], so that sums of results rarely agree for different sets of values."""
     values = (values ^ (values >> np.uint64(33))) * FINISH
     return values ^ (values >> np.uint64(29))

@@ -1,9 +1,10 @@
 """Additive values of nodes: the contribution of every node of a grounding to the runtime and to the latent state z.
 
-The latent state z of a graph is an offset plus the sum of the latent vectors of its nodes. The latent vectors come from
-reduced-rank regression (Izenman 1975): among the linear maps of rank Z, the best predictor of a state's location counts
-and runtime. The map's input is the number of nodes per operator signature. The map is linear. An edit therefore adds
-the latent vectors of its added nodes to z and subtracts the vectors of its removed nodes.
+The latent state z of a graph is an offset plus the sum of the latent vectors of its nodes. A node's latent vector
+depends on its *operator signature*: its operator and the signatures of its tensors. The latent vectors come from
+reduced-rank regression (Izenman 1975), which finds the linear map of rank Z that best predicts a state's location
+counts and runtime from its number of nodes per operator signature. Because the map is linear, an edit adds the latent
+vectors of its added nodes to z and subtracts the vectors of its removed nodes.
 """
 
 from collections.abc import Callable
@@ -49,7 +50,7 @@ class Latents:
         weights = np.linalg.solve(gram, inputs.T @ wanted)
         _, _, directions = np.linalg.svd(inputs @ weights, full_matrices=False)
         directions = directions[:latent]
-        directions = directions * np.sign(directions.sum(axis=1, keepdims=True) + 1e-12)  # fixes the sign
+        directions = directions * np.sign(directions.sum(axis=1, keepdims=True) + 1e-12)  # SVD leaves the sign open
         rows = weights @ directions.T
         scale = (inputs @ rows).std(axis=0)
         rows = np.where(scale > 1e-9, rows / np.maximum(scale, 1e-9), 0.0)
@@ -78,9 +79,11 @@ class Latents:
 class NodeValues:
     """A cached function from node numbers of a grounding to a value of each node.
 
+    Calling the object with node numbers, int [k], returns float64 [k, *width].
+
     Args:
       of_nodes: a function from a range of n node numbers to their values, float64 [n, *width].
-      width: the shape of the value of one node.
+      width: the shape of the value of one node; () for a number.
     """
 
     def __init__(self, of_nodes: Callable[[range], np.ndarray], width: tuple[int, ...] = ()):

@@ -6,8 +6,8 @@ picosecond of each graph.
 
 Any other reward, such as a function of memory, kernel launches or measured latency, stops the training of "edits" with
 an error. A dream with other rewards than the real environment would mislead controllers. "graph-mdn" predicts such
-rewards (worldmodel/graph_mdn/reward_kinds.py). The median reward of a match
-class is always computed from the runtime saved by a single step, so that it measures the class alone.
+rewards (worldmodel/graph_mdn/reward_kinds.py). The median reward of a match class is always computed from the runtime
+saved by a single step, so that it measures the class alone.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,8 @@ class RewardScale(NamedTuple):
     Attributes:
       per_ps: reward per saved picosecond.
       level: True if a step is rewarded for the runtime saved by all steps so far, False if for its own saving.
-      pays: False if the reward is no function of saved runtime, and `reward` is 0. `per_ps` then only compares gains.
+      pays: False if the reward is no function of saved runtime. `reward` then returns 0, and `per_ps` serves only to
+        compare the gains of match classes.
     """
 
     per_ps: float
@@ -50,7 +51,8 @@ class RewardScales:
     Attributes:
       scales: {runtime of the initial graph in ps: reward per saved picosecond}.
       level, pays: see `RewardScale`.
-      of_runtime: False if the gains of steps are another quantity than saved runtime.
+      of_runtime: False if "graph-mdn" learned another quantity than runtime as the cost of nodes. Gains and `scales`
+        are then in units of that quantity.
     """
 
     def __init__(self, scales: dict[int, float], level: bool, pays: bool = True, of_runtime: bool = True):
@@ -89,7 +91,8 @@ class RewardScales:
         """Return the reward scale for the episodes of one initial graph.
 
         For an unknown graph, the training graph with the nearest runtime is used: its reward per ps × its runtime /
-        `runtime`. Equal percentages of saved runtime thus have equal rewards.
+        `runtime`. Equal percentages of saved runtime thus have equal rewards. If `of_runtime` is False, the reward
+        scale of that graph is used unchanged.
 
         Args:
           runtime: the runtime of the initial graph (ps).

@@ -62,6 +62,8 @@ def learn_exceptions(rules: LearnedRules, logs: Sequence[LoggedEdits]) -> None:
 class _Promises:
     """Statistics of the matches that one pattern predicts.
 
+    A predicted match is a promise. The promise is kept if the log of the state contains the match, otherwise broken.
+
     Attributes:
       always_single: for each local tensor, True if it had exactly one consumer in every predicted match that is logged.
       broken: {(signature, for each local tensor True if it had exactly one consumer): number of predicted matches that
@@ -78,10 +80,10 @@ class _Promises:
     def settle(self, learned: LearnedPattern) -> None:
         """Derive the exceptions of the pattern from the statistics.
 
-        A missing match is a place where the pattern fits and the rule did not match. The first exception is that a
-        tensor must have exactly one consumer: it had one in every logged match, and not in some missing match. A
-        missing match that fulfils this exception refutes its signature, unless the pattern has matched with the
-        signature elsewhere.
+        A broken promise is a place where the pattern fits and the rule did not match. A tensor must have exactly one
+        consumer if it had one in every kept promise and not in some broken promise. If a broken promise has one
+        consumer for each such tensor, its signature is refuted, unless the pattern has matched with the signature
+        elsewhere.
 
         Args:
           learned: the pattern; its `single_consumers` and `refuted` are set.
@@ -143,6 +145,11 @@ class _Census:
         self.listed = len(self.grounding.matches)
 
     def _look(self, numbers: Iterable[int]) -> None:
+        """Record if the log of the current state contains the given matches; skip matches with absent nodes.
+
+        Args:
+          numbers: the numbers of the matches to check.
+        """
         self._list()
         for number in numbers:
             match = self.grounding.matches[number]

@@ -49,7 +49,7 @@ def mark(node: int) -> int:
 
 
 class SearchableDream:
-    """What all states of one search share: the model, the grounding and the uncertainty limit.
+    """The parts that all states of one search share: the model, the grounding and the uncertainty limit.
 
     Args:
       model: the world model.
@@ -110,7 +110,7 @@ class SearchableDream:
         states.grow()
         gain, _, uncertainty, change = self._simulator.step(np.zeros(1, np.int64), np.array([match.number]))
         if uncertainty[0] > self.uncertainty_limit:
-            if uncertainty[0] >= BY_ANALOGY:  # a lower one depends on the state's neighbourhoods
+            if uncertainty[0] >= BY_ANALOGY:  # a lower uncertainty depends on the state
                 self._offered[match.number] = False
             return state
         removed = [node for _, nodes in change.removed for node in nodes.tolist()]
@@ -205,7 +205,10 @@ class SearchableState:
         return result
 
     def offers(self, match: SearchableMatch) -> bool:
-        """Return True if the match is present and `SearchableDream.offers` is True, at any location number."""
+        """Return True if the match is present and `SearchableDream.offers` is True.
+
+        `matches` leaves out matches whose location number is `max_locations` or above; this method accepts them.
+        """
         self.states.grow()
         return self.states.open[0, match.number] == 0 and self.dream.offers(match.number)
 

@@ -11,12 +11,15 @@ from worldmodel.edits.grounding_index import GroundingIndex
 from worldmodel.edits.neighbourhood import Neighbourhoods, changed_neighbourhoods, neighbourhoods
 from worldmodel.edits.node_values import costs_unknown, single_node_costs
 
-# The uncertainty of a step: 1 if the effect is unknown; 0.5 if the effect is predicted by analogy and removes or adds
-# nodes of unknown runtime; 0.25 if the effect is predicted but all runtimes are known, or if the data contain the
-# effect but not these neighbourhoods or typical sizes; in `graph-mdn`, if the gain is uncertain. Otherwise it is 0.
+# The uncertainty of a step in "edits", from the first condition that holds:
+#   1     the effect is unknown
+#   0.5   the effect is predicted by analogy, and removes or adds nodes whose runtime was never logged
+#   0.25  the effect is predicted by analogy, or the data lack these neighbourhoods or runtimes at these typical sizes
+#   0     otherwise
+# "graph-mdn" uses 0.5 for any effect that its networks are not sure of, and 0.25 for an uncertain gain.
 UNKNOWN_EFFECT, BY_ANALOGY, NEW_NEIGHBOURHOOD = 1.0, 0.5, 0.25
 
-Changes = tuple[np.ndarray, np.ndarray, np.ndarray]  # changes of the runtimes of all n states; see `Simulator._pay`
+Changes = tuple[np.ndarray, np.ndarray, np.ndarray]  # gains of all n states, their spread, bool; see `Simulator._pay`
 
 
 class Step(NamedTuple):
@@ -119,10 +122,10 @@ class Simulator:
         at = concerned.rows * width + primary_output[concerned.nodes]
         gone = np.concatenate([at[:0], *[rows * width + primary_output[nodes] for rows, nodes in removed]])
         paid, keys = states.paid.reshape(-1), states.keys.reshape(-1, REACH)
-        keys[gone], cells = 0, np.unique(np.concatenate([at, gone]))  # a node that returns is not a node that stayed
+        keys[gone], cells = 0, np.unique(np.concatenate([at, gone]))  # key 0: a node that is added again counts as new
         before = paid[cells]
         cost, spread, known = self.model.costs(self.single_cost(concerned.nodes), concerned.keys, paid[at], keys[at].T)
-        spread = np.where((keys[at, 0] != 0) & (cost == paid[at]), 0.0, spread)  # noise is in runtimes that change
+        spread = np.where((keys[at, 0] != 0) & (cost == paid[at]), 0.0, spread)  # only changes are uncertain
         paid[cells] = 0.0
         paid[at], keys[at] = cost, concerned.keys.T
         gain = np.bincount(cells // width, before - paid[cells], states.n)
@@ -130,6 +133,10 @@ class Simulator:
         return gain, spread, np.bincount(concerned.rows, ~known, states.n) == 0
 
     def _gain_by_analogy(self, match: int) -> tuple[float, float]:
+        """Return the median and the standard deviation (ps) of observed gains of the match's pattern or rule.
+
+        The observed gains are scaled to the size of the tensor that the match replaces; see `RewriteGains`.
+        """
         ground, costs = self.index.grounding.matches[match], self.model.costs
         size = self.node_costs.sizes.get(self.index.grounding.signatures[ground.operands[-1]])
         return costs.gains(int(self.index.rule.values[match]), ground.pattern, size)

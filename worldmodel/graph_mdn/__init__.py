@@ -15,9 +15,10 @@
 | `training_batches.py`, `training.py` | training data and losses; the training |
 | `model.py` | the interface and its files |
 
-The latent state of a dream is a graph, and a rewrite changes a few of its nodes. The code of `worldmodel.edits` applies
+The state of a dream is a graph, and a rewrite changes a few of its nodes. The code of `worldmodel.edits` applies
 rewrites to batches of such graphs. "edits" looks up its predictions in tables by the hashes of operators and tensors.
-This model recalls what the data contain and asks networks about everything else. Inputs are attributes and sizes:
+This model recalls an effect or a cost that the data contain. Networks predict everything else from the attributes of
+operators and the sizes of tensors:
 
 - *Does the rule apply?* The match network reads the match as a graph. An edge between every two tensors shows which of
   their axes agree, since most conditions of rules are equalities. A rule that was never refuted is assumed to apply.
@@ -31,9 +32,11 @@ This model recalls what the data contain and asks networks about everything else
   the mixture. The default is one Gaussian: with four, the error after the same number of training steps was seven times
   as large.
 
-A prediction depends only on the signature of a match or on the neighbourhood of a node, and is cached. Controllers see
-the graph as z, a sum of vectors of its nodes. What the graph does not say, a recurrent state h predicts: rewards that
-are no sum over nodes, and how far the dream may be off. The temperature acts on its mixture. Patterns are learned as in
-"edits", so a match with an unknown pattern never appears in a dream. The levels of uncertainty are those of "edits".
+A prediction depends only on the pattern and signature of a match or on the neighbourhood of a node, and is cached.
+Controllers see the graph as z, a sum of vectors of its nodes. The recurrent state h predicts quantities that the graph
+does not determine: rewards that are no sum over nodes, ends of episodes, and the probability that the predicted rule
+mask is wrong. The temperature of a dream acts on the reward mixture of h. Patterns are learned as in "edits", so a
+match with an unknown pattern never appears in a dream. worldmodel/edits/simulator.py defines the levels of uncertainty;
+a rule mask that is probably wrong raises the uncertainty of a step.
 """
 

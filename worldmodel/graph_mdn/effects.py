@@ -1,9 +1,10 @@
-"""Effects of rewrites as choices of a network: a structure, and the fillings of its slots.
+"""The effect of a rewrite as a series of choices between candidates, which a network can score.
 
-A structure is an effect without operators and tensor signatures: which nodes of the match are removed, the number and
-types of new nodes, and all connections. Every new operator and every new tensor is a slot of the structure. A slot is
-filled with an operator or tensor signature of the match (a copy), or with one that the rule has made before. Rules add
-and split channels; a network cannot detect sums from logarithms of sizes, so the result of `sums` is an input.
+First the network chooses a structure, then a filling for each slot of the structure. A structure is an effect without
+operators and tensor signatures: which nodes of the match are removed, the number and types of new nodes, and all
+connections. Every new operator and every new tensor is a slot of the structure. A slot is filled with an operator or
+tensor signature of the match (a copy), or with one that the rule has made before. Rules add and split channels. A
+network cannot detect from logarithms of sizes which size is a sum of two others, so the result of `sums` is an input.
 """
 
 from collections import defaultdict
@@ -39,7 +40,7 @@ class Vocabulary:
     """The observed structures of effects, and the observed fillings of their slots.
 
     Attributes:
-      op_types: operator → op type, for all observed nodes.
+      op_types: operator → operator type, for all observed nodes; see worldmodel/edits/learned_rules.py.
       structures: all structures; the number of a structure is its index.
       slots: all slots as (number of the structure, True for a tensor, index within the structure); the number of a slot
         is its index.
@@ -93,7 +94,10 @@ class Vocabulary:
         return Structure(effect.removed, added, effect.rewired, len(effect.made))
 
     def candidates(self, pattern: MatchPattern) -> list[int]:
-        """Return the numbers of the structures that were observed with the wiring of a pattern; may be empty."""
+        """Return the numbers of the structures that were observed with the wiring of a pattern, or [].
+
+        If no structure was observed with exactly this wiring, the order of the inputs of each node is ignored.
+        """
         closer, wider = wirings_of(pattern)
         return self.of_wiring.get(closer) or self.of_wiring.get(wider, [])
 
@@ -251,6 +255,7 @@ class Menu:
 
 
 def _copies(named: list[int], own: tuple[int, ...]) -> np.ndarray:
+    """Return float32 [len(named), COPIES], 1 where a possible filling equals the match's value with this index."""
     result = np.zeros((len(named), COPIES), np.float32)
     at = {signature: k for k, signature in enumerate(named)}
     for position, signature in enumerate(own[:COPIES]):

@@ -1,19 +1,22 @@
-"""The recurrent mixture-density state of an episode: what the graph alone does not say.
+"""The recurrent mixture-density state h of an episode, which predicts what the graph alone does not determine.
 
-An imagined graph determines which rewrites are valid and what nodes cost. Three quantities also depend on the course of
-the episode. A measured reward is paid for several steps together, and by the NO-OP. A prediction that was wrong makes
-later predictions wrong. A GRU (Cho et al. 2014) therefore follows the episode, and four heads read its state h:
+An imagined graph determines which rewrites are valid and what nodes cost. Other quantities depend on the course of the
+episode. A measured reward can belong to several steps together, or to the NO-OP that ends the episode. A wrong
+prediction makes later predictions wrong. A GRU (Cho et al. 2014) therefore follows the episode, and three heads read
+its state h:
 
-- *reward*: a mixture of Gaussians (Bishop 1994) for the reward minus the reward that the graph explains. A dream draws
-  the component from softmax(logits / τ) (RLFlow, section 3.3.2). The first of several components is narrow and fixed at
-  0, because most predictions are exact. The others are learned. If the graph explains every reward, the mixture is the
-  distribution of the dream's own errors.
-- *masks*: the probability that the predicted rule mask is not the real one.
-- *end*: the probability that the step ends the episode.
+- *reward*: a mixture of Gaussians (Bishop 1994) for the *rest* of the reward: the reward minus the reward that the
+  graph explains. A dream draws the component from softmax(logits / τ) (RLFlow, section 3.3.2). If there are several
+  components, the first is narrow and fixed at 0, because most predictions are exact. The other components are learned.
+  If the graph explains every reward, the mixture is the distribution of the dream's own errors.
+- *wrong*: the probability that the predicted rule mask is not the real one.
+- *ends*: the probability that the step ends the episode.
 
-The same cell runs in the dream and in the real environment. Its inputs are the latent z of the graph after the step,
-the rule, the runtime saved by the step and by all steps so far, the number of steps, and the uncertainty of the
-predicted graph, which is 0 in the real environment.
+The same cell runs in the dream and in the real environment. Its inputs at each step are:
+
+- the latent state z of the graph after the step, and the rule of the step;
+- the runtime saved by the step and by all steps so far, and the number of earlier steps;
+- the uncertainty of the predicted graph, which is 0 in the real environment.
 """
 
 from collections.abc import Sequence
@@ -28,8 +31,8 @@ from worldmodel.network_parts import Mixture, Normaliser, log_likelihood, mixtur
 SCALARS = 4  # inputs besides z: gain, saved, steps, uncertainty
 STEPS = 50.0  # number of steps that count as 1 in the inputs
 EMBEDDING = 32  # size of the embedding of a rule
-LEAST_LOG_SIGMA = -7.0  # lower bound of log σ of a component, in units of the standard deviation of the rewards
-RARE = -4.0  # initial logit of a wrong mask and of an end: few examples must not make either of them likely
+LEAST_LOG_SIGMA = -7.0  # lower bound of log σ of a component, where σ is in standard deviations of the rests of rewards
+RARE = -4.0  # initial logit of a wrong mask and of an end, so that without examples neither is predicted
 EPISODES = 16  # episodes in a batch
 
 
@@ -64,7 +67,13 @@ class Heads(NamedTuple):
 
 
 class EpisodeNetwork(snt.Module):
-    """A GRU over the steps of an episode with a mixture-density head; see the module's docstring.
+    """A GRU over the steps of an episode with three heads; see the module's docstring.
+
+    Args:
+      n_rules: N, the number of rules.
+      latent: Z, the size of z.
+      hidden: H, the size of h.
+      gaussians: K, the number of components of the reward mixture.
 
     Attributes:
       rests: the standardisation of the rests of rewards, with mean 0.
@@ -220,11 +229,12 @@ class Sequences(NamedTuple):
 class SequenceBatches:
     """A function from the number of a training step to EPISODES randomly drawn episodes of `Sequences`.
 
-    Half of a batch comes from the episodes that the other parts of the model did not learn from, if there are any.
+    The errors of the other parts of the model show only on episodes from which these parts did not learn. If there are
+    such episodes, the first half of a batch comes from them, and the second half from all episodes.
 
     Args:
       sequences: the episodes.
-      apart: the number of such episodes, which are the last ones.
+      apart: the number of episodes from which the other parts did not learn; these are the last episodes.
       seed: the seed of the drawing.
     """
 
@@ -240,7 +250,7 @@ class SequenceBatches:
 
 
 def sequence_signature(latent: int) -> Sequences:
-    """Return the specifications of the tensors of a batch; latent: Z."""
+    """Return the specifications of the tensors of a batch, where `latent` is Z."""
     numbers = tf.TensorSpec([None, None])
     return Sequences(
         tf.TensorSpec([None, None, latent + SCALARS]), tf.TensorSpec([None, None], tf.int32), *[numbers] * 4
@@ -248,7 +258,14 @@ def sequence_signature(latent: int) -> Sequences:
 
 
 def fit_rests(network: EpisodeNetwork, sequences: Sequences) -> None:
-    """Set the scale and the range of the rests of rewards, both symmetric around 0."""
+    """Fit the standardisation `network.rests` to the rests of rewards in the data and to their negatives.
+
+    The mean is therefore 0, so the component that is fixed at 0 stands for the rest 0.
+
+    Args:
+      network: the network; modified.
+      sequences: the episodes.
+    """
     rests = sequences.rests[sequences.within > 0][:, None]
     network.rests.update(tf.constant(np.concatenate([rests, -rests])))
 

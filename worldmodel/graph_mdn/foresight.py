@@ -1,8 +1,8 @@
-"""Rewards of match classes that count what a rewrite makes possible, not only what it gains at once.
+"""Rewards of match classes that include the later gains that a rewrite makes possible, not only its own gain.
 
 Some rewrites gain nothing and lead to states from which much can be saved. The latent network learns the value of a
-state: how much of the initial cost the rest of an episode saves (`graph_latents.LatentBatches`). For one step of random
-play from z to z',
+state: the share of the initial cost that the rest of an episode saves (`graph_latents.LatentBatches`). For one step of
+random play from the latent state z to z',
 
     reward to go = gain + value(z') − value(z)
 
@@ -25,8 +25,9 @@ def with_foresight(model, training: TrainingSet, rewritten: np.ndarray, weight: 
     Args:
       model: a `GraphMDNWorldModel` whose latent network is trained; its `usual_rewards` are the median gains.
       training: the training set of the model.
-      rewritten: bool [K], True for the classes with data; the others keep their rewards.
-      weight: 0 for the median gain alone, 1 for the median reward to go.
+      rewritten: bool [K], True for the classes with data; all other classes keep their rewards.
+      weight: the factor of the median change of value, which is added to the median gain of a class; 0 for the median
+        gain alone.
 
     Returns:
       float32 [K]. A class whose rewrites are in none of the valued episodes keeps its reward.

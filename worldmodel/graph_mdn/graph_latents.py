@@ -2,13 +2,14 @@
 
     z = (Σ v(node) − mean) / std,   v(node) = a linear map of the node after R rounds of message passing
 
-A rewrite changes v only within R edges of the changed nodes, so a step encodes that ball anew and keeps all other
-vectors. Equal neighbourhoods have equal keys (worldmodel/edits/neighbourhood.py), so every neighbourhood is encoded
-once for all dreams and models. Nothing depends on the size of the graph or on names of nodes.
+A rewrite changes v only within R edges of the changed nodes, so a step encodes only these nodes anew and keeps all
+other vectors. Equal neighbourhoods have equal keys (worldmodel/edits/neighbourhood.py), so every neighbourhood is
+encoded once for all dreams and initial graphs. The networks are independent of the size of the graph and of the names
+of nodes.
 
-The network learns from real states what a decision needs: a linear decoder predicts from the change of z since the
-initial graph how many locations each rule has gained, how much cheaper the graph has become, and how much cheaper it
-still becomes in the rest of its episode.
+The network is trained on real states to encode what a controller needs. A linear decoder reads the change of Σ v(node)
+since the initial graph. It predicts the changes of the location counts and of the cost since the initial graph, and the
+further fall of the cost in the rest of the episode.
 """
 
 from collections.abc import Sequence
@@ -27,7 +28,7 @@ from worldmodel.graph_mdn.neural_costs import NODE_SIGNATURE, NodeRows
 from worldmodel.network_parts import Normaliser
 from worldmodel.spaces import Z_BOUND
 
-CHANGES = 2  # targets besides the location counts: the cost, and its further fall
+CHANGES = 2  # targets besides the location counts: the cost, and its further fall in the rest of the episode
 STATES = 400  # largest number of training states, at equal distances
 SMALL = 0.01  # standard deviation of the decoder's initial weights, since a sum over many nodes is large
 LEAST_VARIANCE = 1e-9  # an entry of z that varies less is not standardised
@@ -36,6 +37,12 @@ GRAPHS = 4  # graphs in a batch; the first one is the initial graph of the other
 
 class LatentNetwork(snt.Module):
     """A graph network from nodes to vectors, and a linear decoder of the sum of the vectors.
+
+    Args:
+      width: the width of embeddings and hidden layers.
+      rounds: R, the number of rounds of message passing.
+      latent: Z, the size of the vector of a node.
+      targets: M, the number of targets of the decoder; see `LatentBatches`.
 
     Attributes:
       sums: the standardisation of the sums over the nodes of a graph.
@@ -56,16 +63,26 @@ class LatentNetwork(snt.Module):
         return self.vector(self.encoder(nodes, table))
 
     def further(self, changes: tf.Tensor) -> tf.Tensor:
-        """Return the predicted further fall of the cost, float32 [n], at most 0, as a share of the initial cost.
+        """Predict how much the cost of n graphs still falls in the rest of their episodes.
 
-        changes: float32 [n, Z], the change of the sum of vectors since the initial graph.
+        Args:
+          changes: float32 [n, Z], the change of the sum of vectors since the initial graph.
+
+        Returns:
+          float32 [n], the further change of the cost as a share of the initial cost; at most 0.
         """
         start = self.changes(tf.zeros([1, self.changes.mean.shape[0]]))
         return self.changes.invert(self.decoder(changes) + start)[:, -1]
 
 
 class GraphLatents:
-    """The vectors of all neighbourhoods that were met so far, and z of sums of vectors, by the weights at creation.
+    """A cache of the vectors of all neighbourhoods met so far, and the conversion of sums of vectors to z.
+
+    Cached vectors come from the weights of the network at the time of encoding. Create a new object after a training.
+
+    Args:
+      network, table, rounds: the attributes of these names.
+      latent: Z, the size of a vector.
 
     Attributes:
       network: the network.
@@ -91,11 +108,11 @@ class GraphLatents:
         return np.clip((sums - self._mean) / self._std, -Z_BOUND, Z_BOUND).astype(np.float32)
 
     def numbers(self, states: NodeSets, rows: NodeRows, near: Neighbourhoods) -> np.ndarray:
-        """Return the rows of `vectors` for k nodes, uint32 [k]; encode the neighbourhoods that are new.
+        """Return for k nodes the indices of their vectors in `vectors`, uint32 [k]; encode new neighbourhoods first.
 
         Args:
           states: the batch of states.
-          rows: the rows of the nodes' grounding.
+          rows: the nodes of the grounding as rows of the signature table.
           near: the nodes with their neighbourhood keys, for at least R distances.
         """
         index = states.index
@@ -119,7 +136,7 @@ class GraphLatents:
 
         Args:
           index: the grounding of the graphs.
-          rows: the rows of the grounding's nodes.
+          rows: the nodes of the grounding as rows of the signature table.
           nodes: for each graph, int64 [k], the numbers of its nodes.
         """
         states = NodeSets(index, list(nodes))
@@ -134,9 +151,17 @@ class LatentBatches:
     """A function from the number of a training step to a batch of GRAPHS graphs of one grounding and their targets.
 
     A batch is (nodes, table, owners int32 [n]: the graph of each node, targets float32 [GRAPHS, M]). The first graph is
-    the initial one. The targets of a graph are its changes since the initial graph: of log(1 + locations) of each rule,
-    of the cost, and, with the opposite sign, the further fall of the cost in the rest of the episode, both relative to
-    the initial cost.
+    the initial one, with targets 0. The M = N + CHANGES targets of a graph are:
+
+    - for each rule, the change of log(1 + location count) since the initial graph;
+    - the change of the cost since the initial graph, as a share of the initial cost;
+    - the change from the cost to the smallest cost in the rest of the episode, at most 0, as a share of the initial
+      cost.
+
+    Args:
+      training: the training set.
+      table: the features of signatures.
+      seed: the seed of the random choices.
 
     Attributes:
       targets: float32 [S, M], the targets of all S training states.
@@ -188,6 +213,7 @@ def _targets(episode, t: int) -> np.ndarray:
     return np.concatenate([counts, [costs[t] - 1.0, costs[t:].min() - costs[t]]]).astype(np.float32)
 
 
+# The tensor specifications of the batches of `LatentBatches`.
 LATENT_BATCH = (*NODE_SIGNATURE, tf.TensorSpec([None], tf.int32), tf.TensorSpec([None, None]))
 
 

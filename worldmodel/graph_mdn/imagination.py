@@ -1,7 +1,8 @@
 """The latent and the recurrent state of "graph-mdn" in imagined rollouts, real episodes and open-loop replays.
 
-The classes extend those of worldmodel/edits/imagination.py, which advance the graphs. After each step of the graphs,
-the `EpisodeState` follows the step and adds what the graphs do not say to the predicted reward, uncertainty and end.
+The base classes in worldmodel/edits/imagination.py advance the graphs. After each step of the graphs, the
+`EpisodeState` follows the step. It adds the rest of the reward that the graphs do not explain, predicts if the episode
+ends, and raises the uncertainty if the predicted rule mask is probably wrong.
 """
 
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ from worldmodel.graph_mdn.episode_network import SCALARS, Sequences, inputs_of, 
 from worldmodel.graph_mdn.neural_costs import NodeRows
 from worldmodel.graph_mdn.simulator import NeuralSimulator
 
-WRONG = 0.5  # a state whose rule mask is wrong with at least this probability is as uncertain as that probability
+WRONG = 0.5  # from this probability of a wrong rule mask on, the uncertainty of a step is at least this probability
 
 
 def with_wrong_masks(uncertainty: np.ndarray, wrong: np.ndarray) -> np.ndarray:
@@ -143,7 +144,7 @@ class NeuralReplayer(Replayer):
             self._warm(episodes, starts)
 
     def _warm(self, episodes: list[GroundedEpisode], starts: np.ndarray) -> None:
-        """Set the recurrent states to those after the real steps before each stretch.
+        """Set the recurrent state of each stretch to the state after the real steps that precede the stretch.
 
         Args:
           episodes: the episode of each of the k stretches.

@@ -47,9 +47,11 @@ class GraphMDNWorldModel(EditsWorldModel):
       vocabulary: the observed structures of effects.
       match_networks: the ensemble of networks that predict conditions and effects of rules.
       node_network: the network that predicts costs of nodes.
-      latent_network, graph_latents: the network that encodes graphs, and its vectors and functions.
+      latent_network: the network that encodes graphs.
+      graph_latents: the cache of the vectors of `latent_network`, from which z is computed.
       episode_network: the network with the recurrent state, or None if `hidden` is 0.
-      episode_state: the functions of `episode_network`; None if `hidden` is 0, or before this network is trained.
+      episode_state: the compiled functions of `episode_network`; None if `hidden` is 0, or before this network is
+        trained.
     """
 
     arrays_file = "weights.npz"
@@ -58,7 +60,17 @@ class GraphMDNWorldModel(EditsWorldModel):
         self, spec: EncodingSpec, config: GraphMDNConfig, rules: LearnedRules, table: SignatureTable, memory: CostModel,
         laws: CostLaws, rewards: RewardScales, usual_rewards: np.ndarray, best_trajectories: dict[int, np.ndarray],
     ):  # fmt: skip
-        """Create the model with untrained networks; `memory` has the logged costs of nodes and the observed gains."""
+        """Create the model with untrained networks.
+
+        Args:
+          spec: the encoding of the task.
+          config: the options of the model.
+          rules: the learned rules; at least one match was rewritten.
+          table: the observed features of signatures.
+          memory: the logged costs of nodes and the observed gains of rewrites.
+          laws: the cost laws.
+          rewards, usual_rewards, best_trajectories: see `EditsWorldModel`.
+        """
         self.table, self.examples = table, Examples.of(rules)
         self.vocabulary = vocabulary_of(rules, self.examples)
         sizes = len(self.vocabulary.structures), len(self.vocabulary.slots)
@@ -80,17 +92,20 @@ class GraphMDNWorldModel(EditsWorldModel):
         super().__init__(spec, config, neural, costs, None, rewards, usual_rewards, best_trajectories)
 
     def use_latents(self) -> None:
-        """Encode graphs with the present weights of `latent_network` from now on."""
+        """Discard cached vectors, so that graphs are encoded with the current weights of `latent_network`."""
         rounds, latent = self.config.latent_rounds, self.config.latent
         self.graph_latents = GraphLatents(self.latent_network, self.table, rounds, latent)
 
     def follow_episodes(self) -> None:
-        """Use the recurrent state from now on, since its network is trained."""
+        """Use the recurrent state from now on, if the model has one. Call this after its network is trained."""
         if self.episode_network is not None:
             self.episode_state = EpisodeState(self.episode_network, self.latent, self.hidden)
 
     def percent(self, runtime: int) -> float:
-        """Return the factor from gains to percent of an initial runtime (ps); 0 if gains are no saved runtime."""
+        """Return the factor that converts gains (ps) to percent of an initial runtime (ps).
+
+        The factor is 0 if gains are another quantity than saved runtime, which the recurrent state then does not see.
+        """
         return 100.0 / runtime if self.rewards.of_runtime else 0.0
 
     def observer(self) -> NeuralObserver:

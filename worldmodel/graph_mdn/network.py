@@ -24,8 +24,9 @@ from worldmodel.network_parts import Mixture, Normaliser, full_step, messages, m
 class Comparison(snt.Module):
     """A layer that compares each filling with the operators, or with the tensors, of its match.
 
-    For every pair, the inputs are which of their numbers are equal. If both have the same columns (two operators or two
-    tensors), the differences of their numbers are inputs as well.
+    Each number of a filling is compared with each number of an operator or tensor of the match; the inputs show which
+    of these pairs are equal. If both sides have the same columns (two operators or two tensors), the differences of
+    their numbers are inputs as well.
     """
 
     def __init__(self, width: int):
@@ -63,7 +64,7 @@ class Comparison(snt.Module):
 
 NODE_INPUTS, NODE_OUTPUTS = 8, 4  # slots for the inputs and outputs of a node; later tensors share the last slot
 NODE_SLOTS = NODE_INPUTS + NODE_OUTPUTS
-LEAST_LOG_SIGMA = -7.0  # lower bound of log σ, where σ is in units of the standard deviation of all costs
+LEAST_LOG_SIGMA = -7.0  # lower bound of log σ of a residual, where σ is in standard deviations of all residuals
 
 
 class Table(NamedTuple):
@@ -96,9 +97,9 @@ class Judgement(NamedTuple):
     """The output of the match network for M matches and their `Choices`, as logits.
 
     Attributes:
-      applies: [M], that the rule applies to the match.
-      structures: [C], of each structure among the structures of its match.
-      fillings: [F], of each filling among the fillings of its slot.
+      applies: [M], the logit that the rule applies to the match.
+      structures: [C], the logit of each structure; the softmax is over the structures of a match.
+      fillings: [F], the logit of each filling; the softmax is over the fillings of a slot.
     """
 
     applies: tf.Tensor
@@ -107,7 +108,7 @@ class Judgement(NamedTuple):
 
 
 class SignatureEncoder(snt.Module):
-    """An encoder from a `Table` to embeddings of its operators, [O, width], and of its tensors, [S, width]."""
+    """An encoder from a `Table` to embeddings of its operators, float32 [O, width], and tensors, float32 [S, width]."""
 
     def __init__(self, width: int):
         super().__init__(name="signatures")
@@ -154,9 +155,14 @@ class NodeBatch(NamedTuple):
 
 
 class NodeEncoder(snt.Module):
-    """A graph network from nodes to embeddings: operator, inputs and outputs, then s rounds of message passing.
+    """A graph network from nodes to embeddings.
 
-    The embedding of a node depends on the nodes within s edges.
+    A node is first encoded from its operator, inputs and outputs. After s rounds of message passing, its embedding
+    depends on all nodes within s edges.
+
+    Args:
+      width: the width of embeddings and hidden layers.
+      message_passing_steps: s.
     """
 
     def __init__(self, width: int, message_passing_steps: int):
@@ -187,7 +193,12 @@ class NodeEncoder(snt.Module):
 class NodeNetwork(snt.Module):
     """A network that predicts, for each node, the residual of log(1 + cost in ns) as a mixture of K Gaussians.
 
-    The residual is taken from the cost law (neural_costs.py) and standardised.
+    The residual is log(1 + cost in ns) minus the same logarithm by the cost law (neural_costs.py), standardised.
+
+    Args:
+      width: the width of embeddings and hidden layers.
+      message_passing_steps: the number of edges up to which other nodes influence the cost of a node.
+      gaussians: K.
     """
 
     def __init__(self, width: int, message_passing_steps: int, gaussians: int):
@@ -220,7 +231,14 @@ class MatchNetwork(snt.Module):
     """A graph network that predicts for each match whether its rule applies, and the effect of the rewrite."""
 
     def __init__(self, n_rules: int, n_structures: int, n_slots: int, width: int, message_passing_steps: int):
-        """Create the network for this number of rules and for a vocabulary with this number of structures and slots."""
+        """Create the network.
+
+        Args:
+          n_rules: N, the number of rules.
+          n_structures, n_slots: the numbers of structures and of slots in the `Vocabulary`.
+          width: the width of embeddings and hidden layers.
+          message_passing_steps: the number of rounds of message passing between the nodes and tensors of a match.
+        """
         super().__init__(name="match_network")
         self.signatures = SignatureEncoder(width)
         self.rules = snt.Embed(n_rules, width, name="rules")

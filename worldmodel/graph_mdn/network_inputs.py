@@ -1,12 +1,12 @@
 """Inputs of the networks: features of operators and tensors by signature, and matches as graphs.
 
 The vertices of a match graph are the nodes and tensors of the match. Edges connect a node with the tensors that it
-reads and makes. The pattern determines vertices and edges; the signature determines their features. Most conditions of
-rules are equalities of sizes. An edge between every two tensors of a match therefore shows which of their sizes and
-small contents are equal.
+reads and makes. The pattern determines the vertices and these edges, and the signature determines the features of the
+vertices. Most conditions of rules are equalities of sizes. An edge between every two tensors of a match therefore shows
+which of their sizes and small contents are equal.
 
-The position of a match in its graph is not an input. Sines and cosines of increasing frequency separate sizes that are
-close on a logarithmic scale (Tancik et al. 2020).
+Sizes enter as logarithms. Sines and cosines of increasing frequency separate sizes that are close on this logarithmic
+scale (Tancik et al. 2020). The position of a match in its graph is not an input.
 """
 
 from collections.abc import Iterable, Sequence
@@ -51,7 +51,7 @@ class SignatureTable:
       kinds: int [S], equal for tensors that differ only in their content.
       operator_waves: float32 [O, 2 · WAVES · (OPERATOR_COLUMNS − 1)], sines and cosines of `operators`, but column 0.
       tensor_waves: float32 [S, 2 · WAVES · TENSOR_FEATURES], sines and cosines of `tensors`.
-      shown: the arrays as TensorFlow tensors, cached by `network.Table`.
+      shown: the arrays as TensorFlow tensors, which `network.Table.of` caches here; None before its first call.
     """
 
     def __init__(self):
@@ -145,7 +145,7 @@ PAIR_BITS = 1 + NUMBERS**2  # features of PAIR edges: whether the signatures are
 SAME = 1e-5  # difference of logarithms below which two numbers count as equal
 EDGE_COLUMNS = 3 + SLOTS + PAIR_BITS  # features of an edge: its kind, its position and its PAIR_BITS
 
-Asked = tuple[MatchPattern, Signature]
+Asked = tuple[MatchPattern, Signature]  # a match as the networks see it: everything that a prediction depends on
 
 
 class MatchBatch(NamedTuple):

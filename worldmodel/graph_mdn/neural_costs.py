@@ -47,11 +47,12 @@ KERNEL = slice(
 )  # columns of `SignatureTable.attributes` with the kernel's shape
 CONSTANT = 1  # column of `SignatureTable.tensors` that is positive for constants
 NEVER = -50.0  # log coefficient of a term that is 0 for all nodes of a kind
-# initial value of log(s − 1); error of log(1 + ns) above which the loss of a fit is linear instead of quadratic
+# CORNER is the initial value of log(s − 1). OUTLIER is the error of log(1 + ns) above which the loss of a fit grows
+# linearly instead of quadratically.
 CORNER, OUTLIER = 1.0, 0.05
 APART = 2.0  # reduction of the log coefficients of all other terms when a fit starts with one dominant term
 PRIOR = 1e-4  # weight of a parameter's distance from its initial value
-SPENT = 0.03  # weight of a penalty on each term's share of the cost, so that the coefficients of useless terms vanish
+SPENT = 0.03  # weight of a penalty on each term's share of the cost, which removes terms that do not improve the fit
 EVALUATIONS = 200  # largest number of evaluations of the errors in one fit
 AS_WELL = 1e-3  # a law with at most this root mean square error of log(1 + ns) counts as fitting perfectly
 
@@ -187,6 +188,10 @@ def _best_law(kind: int, own: list[np.ndarray], samples: list[tuple[np.ndarray, 
 def _fitted_law(terms: np.ndarray, log_ns: np.ndarray) -> np.ndarray:
     """Fit the parameters of the law of one kind, float64 [PARAMETERS].
 
+    The first fit starts with terms of similar size. If this fit leaves an error above OUTLIER, further fits start with
+    one dominant term each, since the problem has local minima. The fit with the smallest sum of squared errors and
+    penalties is returned.
+
     Args:
       terms: float64 [n, TERMS], the terms of the nodes of this kind.
       log_ns: float64 [n], the logged log(1 + ns) of these nodes.
@@ -220,6 +225,10 @@ class NodeRows:
     """The operators and tensors of every node of a grounding as rows of the signature table.
 
     `batch` first adds the nodes that are new in the grounding.
+
+    Args:
+      index: the grounding.
+      table: the features of signatures.
 
     Attributes:
       operators: for each node, the row of its operator.
@@ -294,8 +303,8 @@ class NeuralCosts:
     Attributes:
       network: the node network.
       table: the features of signatures.
-      memory: the logged costs, and the observed gains, from which the gains of rewrites with unknown effects are
-        predicted.
+      memory: the logged costs of nodes, and the observed gains of rewrites, which predict the gain of a rewrite with an
+        unknown effect.
       recalls: False if the network also predicts the costs of nodes with logged signatures.
       laws: the cost laws.
     """
@@ -316,12 +325,17 @@ class NeuralCosts:
         return self.memory.gains
 
     def recalled(self, index: GroundingIndex) -> Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray], Logged]:
-        """Return a function that recalls logged costs of k nodes.
+        """Return a function that recalls logged costs of k nodes after a step.
 
-        The arguments of the function are the nodes int [k], the keys of their neighbourhoods uint32 [W, k], their
-        costs before the step float64 [k], and their keys before the step uint32 [W, k]; see `CostModel.__call__`. Its
-        result is (cost in ps, standard deviation in ps, True where the data contain a node of this signature), each
-        [k].
+        The function has these arguments (see `CostModel.__call__`):
+
+        - nodes: int [k], the nodes.
+        - keys: uint32 [W, k], their neighbourhood keys after the step.
+        - paid: float64 [k], their costs before the step (ps).
+        - before: uint32 [W, k], their neighbourhood keys before the step.
+
+        It returns (float64 [k] costs in ps, float64 [k] standard deviations in ps, bool [k] True where the data contain
+        a node of this signature). Where the last array is False, the caller asks the network instead.
 
         Args:
           index: the grounding of the nodes.

@@ -39,10 +39,11 @@ class Verdict(NamedTuple):
 
     Attributes:
       applies: the probability that the rule applies, as the mean over the networks.
-      effect: the effect with the highest mean probability; None if no match with the same wiring was ever rewritten.
-      sure: the probability of this effect by the network that gives it the smallest one. Effects that differ only in
-        the contents of tensors count as equal, since contents may depend on weights, which the networks do not see, and
-        do not change the cost.
+      effect: the most probable structure with the most probable filling of each slot, by the mean probability over the
+        networks; None if no match with the same wiring was ever rewritten.
+      sure: the smallest probability that a network of the ensemble gives to this effect. Fillings that differ only in
+        the content of a tensor count as equal: contents can depend on weights, which the networks do not see, and
+        contents do not change the cost.
     """
 
     applies: float
@@ -73,7 +74,7 @@ class Judge:
         return [network(*batch) for network in self.networks]
 
     def consider(self, several: Sequence[Asked]) -> None:
-        """Compute and cache the verdicts of all given matches that have none, in batches of at most AT_ONCE matches."""
+        """Compute and cache the verdicts of matches without a cached verdict, in batches of at most AT_ONCE matches."""
         new = list(dict.fromkeys(asked for asked in several if asked not in self._known))
         for first in range(0, len(new), AT_ONCE):
             part = new[first : first + AT_ONCE]
@@ -141,8 +142,9 @@ def segment_softmax(logits: np.ndarray, owners: np.ndarray) -> np.ndarray:
     return powers / np.add.reduceat(powers, first)[number]
 
 
-SURE_EFFECT = 0.9  # an effect of at least this probability counts as known, if no episodes were kept apart
-# The smallest share of right effects, and the smallest number of effects, above a probability that counts as sure.
+SURE_EFFECT = 0.9  # `NeuralRules.least_sure` without calibration, or if calibration finds no value
+# Calibration chooses `least_sure` so that at least LEAST_SAMPLES new effects of held-out episodes have at least this
+# probability, and at least the share RIGHT of these effects is correct.
 RIGHT, LEAST_SAMPLES = 0.95, 10
 
 
@@ -192,10 +194,10 @@ class NeuralRules(LearnedRules):
         return learned.pattern.xfer_id not in self.judged or self.judge((learned.pattern, signature)).applies >= 0.5
 
     def effect(self, number: int, signature: Signature) -> tuple[Effect | None, bool]:
-        """Return (effect, sure): the recorded effect, or else the most probable one.
+        """Return (effect, sure): the recorded effect, or else the most probable effect.
 
-        A recorded effect is sure; any other effect is sure if its probability is at least `least_sure`. The effect is
-        None if no match with the same wiring was ever rewritten.
+        A recorded effect is sure. Any other effect is sure if the smallest probability that a network gives to it is at
+        least `least_sure`. The effect is None if no match with the same wiring was ever rewritten.
 
         Args:
           number: the number of the pattern.
@@ -208,11 +210,13 @@ class NeuralRules(LearnedRules):
         return effect, sure >= self.least_sure
 
     def calibrate(self, others: LearnedRules) -> None:
-        """Set `least_sure` so that effects that count as known were right on matches that the networks never saw.
+        """Set `least_sure` from matches that the networks never saw, so that few sure effects are wrong.
+
+        The samples are the rewrites in other episodes whose pattern is known and whose signature these rules do not
+        settle; see `LearnedPattern.settles`.
 
         Args:
-          others: rules learned from episodes that were kept apart. Their rewrites of known patterns with signatures
-            that this memory does not settle are the samples.
+          others: rules learned from episodes from which the networks did not learn.
         """
         asked, seen = [], []
         for learned in others.patterns:
@@ -229,14 +233,17 @@ class NeuralRules(LearnedRules):
 
 
 def least_sure(sure: np.ndarray, right: np.ndarray) -> float:
-    """Return the smallest probability above which at least the share RIGHT of LEAST_SAMPLES or more effects is right.
+    """Return the smallest probability from which on predicted effects are reliable.
+
+    A probability qualifies if at least LEAST_SAMPLES of the given effects have at least this probability, and at least
+    the share RIGHT of these effects is right.
 
     Args:
       sure: float [n], the probability of each predicted effect.
       right: bool [n], True if the effect was observed.
 
     Returns:
-      The probability, or SURE_EFFECT if there is none.
+      The probability, or SURE_EFFECT if no probability qualifies.
     """
     order = np.argsort(-sure, kind="stable")
     share = np.cumsum(right[order]) / np.arange(1, len(order) + 1)

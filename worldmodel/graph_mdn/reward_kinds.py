@@ -1,10 +1,11 @@
 """The kinds of rewards that "graph-mdn" learns, recognised from the data.
 
 1. *Runtime*: the reward is proportional to the runtime saved by a step or by all steps so far (`RewardScales.learn`).
-2. *Sum over nodes*: the reward is the difference of another quantity that is a sum over nodes, such as equation 3 of
-   RLFlow, runtime and memory accesses. The value of each node is solved from the rewards of steps.
-3. *Any other*: for example a measured latency, paid for several steps together. The recurrent state predicts the
-   whole reward. The estimated runtime is one of its inputs, and compares match classes before any training.
+2. *Sum over nodes*: the reward is the decrease of another quantity that is a sum over nodes, such as the weighted
+   runtime and memory accesses of equation 3 of RLFlow. The value of each node is solved from the rewards of steps.
+3. *Any other*: for example a measured latency whose reward belongs to several steps together. The recurrent state
+   predicts the whole reward, and the estimated runtime is one of its inputs. The median reward of a match class is the
+   estimated runtime that the class saves, in percent of the initial runtime.
 """
 
 from collections.abc import Sequence

@@ -17,7 +17,7 @@ from worldmodel.edits.neighbourhood import (
 from worldmodel.edits.simulator import BY_ANALOGY, NEW_NEIGHBOURHOOD, UNKNOWN_EFFECT, Step
 from worldmodel.graph_mdn.neural_costs import NodeRows
 
-Cells = tuple[np.ndarray, np.ndarray]  # (states, nodes), int [k]
+Cells = tuple[np.ndarray, np.ndarray]  # (int [k] indices of states, int [k] nodes)
 OFFSET = 2.0  # largest offset of the cost of a graph, in standard deviations of the sum of the costs of its nodes
 SURE_GAIN = 0.5  # a gain is uncertain if its standard deviation exceeds this share of the usual gain
 
@@ -29,7 +29,8 @@ def _combined(
 
     Args:
       first, deviation: float64 [k], the means and the standard deviations of the first Gaussians, all finite.
-      second, other: float64 [k], the same of the second Gaussians; a standard deviation of infinity stands for none.
+      second, other: float64 [k], the same of the second Gaussians. If a standard deviation in `other` is infinite, the
+        result is the first Gaussian.
     """
     ratio = np.divide(other, deviation, out=np.full(len(first), np.inf), where=deviation > 0)
     weight = 1 / (1 + ratio**2)
@@ -42,12 +43,13 @@ class NeuralSimulator:
     The cost of a node is predicted when the node appears or its neighbourhood changes, and then stays. The sum of all
     gains is therefore the difference between the costs of two graphs, so the errors of single gains do not add up.
 
-    The cost of a graph is the sum of these costs plus an offset, the last column of `states.totals`. Gains of rewrites
-    in the data move the offset, as far as the costs of the present nodes are uncertain (`_limited`). A dream that
-    returns to a known graph has therefore gained nothing.
+    The cost of a graph is the sum of these costs plus an offset, the last column of `states.totals`. The offset moves
+    if similar rewrites in the data had another gain than the costs of nodes predict. `_limited` limits the offset by
+    the uncertainty of the costs of the present nodes, so the offset is 0 in a graph of certain costs. A dream that
+    comes back to such a graph has therefore gained nothing.
 
-    The last column of `states.keys` has the row of each node's vector after `encode`, and the other columns of
-    `states.totals` the sum of the vectors of the nodes, from which `GraphLatents` makes z.
+    After `encode`, the last column of `states.keys` contains the index of each node's vector in `GraphLatents.vectors`.
+    The other columns of `states.totals` contain the sum of these vectors, from which `GraphLatents` makes z.
     """
 
     def __init__(self, model, index: GroundingIndex, nodes: Sequence[np.ndarray], costs: Sequence[np.ndarray] = ()):
@@ -62,13 +64,13 @@ class NeuralSimulator:
         self._recalled = model.costs.recalled(index)
         self._bounds = model.costs.gains.bounds(model.spec.n_rules)
         self._sure = SURE_GAIN * model.costs.memory.usual_gain * initial_runtime(index.grounding.first)
-        self._costs: dict[int, tuple[float, float]] = {}  # by node, or by the key of its neighbourhood
+        self._costs: dict[int, tuple[float, float]] = {}  # key → (cost, standard deviation) in ps
         rows = np.repeat(np.arange(len(nodes)), [len(there) for there in nodes])
         self._pay(self._concerned(rows, np.concatenate(nodes)), [])
         self.states.set_costs(nodes, costs)
 
     def encode(self) -> None:
-        """Encode all nodes of the present states, and from now on what each step changes."""
+        """Encode all nodes of the current states, and from now on also the nodes that each step changes."""
         self._encodes = True
         rounds = self.model.graph_latents.rounds
         self._encode(neighbourhoods(self.states, *self.states.cells(), rounds), [])
@@ -82,9 +84,9 @@ class NeuralSimulator:
 
         A match with an unknown effect changes nothing, and its gain is the median observed gain of its rule. The gain
         of an uncertain effect is clipped to the range of the observed gains of its rule. The range for a certain effect
-        is extended on both sides by the largest observed gain or loss. If the replaced tensor is larger than any that
-        the rule has replaced, this range grows in proportion. Without the clipping, a few wrong effects with enormous
-        tensors dominated the error of all rewards.
+        is extended on both sides by the largest observed gain or loss. If the replaced tensor is larger than all
+        tensors that the rule replaced in the data, the range for a certain effect also grows in proportion to the size.
+        Without the clipping, a few wrong effects with enormous tensors dominated the error of all rewards.
 
         Args:
           rows: int [k], the indices of the states, all different.
@@ -110,6 +112,7 @@ class NeuralSimulator:
                 self._encode(near, change.removed)
             summed, deviation = (of_states[rows[known]] for of_states in paid)
             before = self.states.totals[rows[known], -1]
+            # The node costs give the gain `summed`. The offset falls by the rest of the combined gain `mean`.
             mean, spread[known] = _combined(summed, deviation, *likely)
             gain[known] = summed + before - self._limited(rows[known], before - (mean - summed))
             seen = self.index.seen.values[effects[known]]
@@ -121,11 +124,15 @@ class NeuralSimulator:
         return Step(gain, spread, uncertainty, change)
 
     def _gains_of_matches(self, rows: np.ndarray, matches: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the gains of rewrites in the data, and their standard deviations, float64 [k] each in ps.
+        """Predict gains from similar rewrites in the data; see `CostModel.gain_of`.
 
         Args:
           rows: int [k], the states.
           matches: int [k], a match of each state, which is not rewritten yet.
+
+        Returns:
+          (gains, standard deviations), float64 [k] each in ps. The standard deviations are infinite if costs do not
+          depend on neighbourhoods or nothing is recalled.
         """
         if not self.model.costs.reach or not self.model.costs.recalls:
             return np.zeros(len(rows)), np.full(len(rows), np.inf)
@@ -164,7 +171,7 @@ class NeuralSimulator:
         return np.clip(gain, least - more, most + more)
 
     def _settle(self, rows: np.ndarray, more: np.ndarray, change: StateChange) -> None:
-        """Reduce the costs of the added nodes, so that the costs of all nodes agree with clipped gains.
+        """Scale the costs of the added nodes, so that the costs of all nodes agree with clipped gains.
 
         Args:
           rows: int [k], the states.
@@ -180,6 +187,14 @@ class NeuralSimulator:
                 paid[rows[k], outputs] *= max(cost - more[k], 0.0) / cost
 
     def _concerned(self, rows: np.ndarray, nodes: np.ndarray) -> Neighbourhoods:
+        """Return the nodes whose cost depends on the given nodes, with keys that determine their cost.
+
+        If costs do not depend on neighbourhoods, these are the given nodes, and the number of a node is its key.
+
+        Args:
+          rows: int [k], the index of the state of each given node.
+          nodes: int [k], the given nodes.
+        """
         if self.model.costs.reach:
             return neighbourhoods(self.states, rows, nodes)
         return Neighbourhoods(rows, nodes, nodes[None])
@@ -205,7 +220,7 @@ class NeuralSimulator:
         at = concerned.rows * width + primary_output[concerned.nodes]
         gone = np.concatenate([at[:0], *[rows * width + primary_output[nodes] for rows, nodes in removed]])
         paid, keys = states.paid.reshape(-1), states.keys.reshape(len(states.paid) * width, -1)[:, :-1]
-        keys[gone], cells = 0, np.unique(np.concatenate([at, gone]))  # a new node may make the tensor of a removed one
+        keys[gone], cells = 0, np.unique(np.concatenate([at, gone]))  # a new node may be in the cell of a removed one
         before = paid[cells]
         cost, spread = self._costs_of(concerned, paid[at], keys[at].T)
         variances = states.variances.reshape(-1)
@@ -217,7 +232,7 @@ class NeuralSimulator:
         return gain, np.sqrt(np.bincount(concerned.rows, spread**2, states.n))
 
     def _encode(self, near: Neighbourhoods, removed: Sequence[Cells]) -> None:
-        """Update `states.keys` and `states.totals` after a step.
+        """Update the indices of vectors in `states.keys` and the sums of vectors in `states.totals` after a step.
 
         Args:
           near: the nodes whose neighbourhood changed, with their new keys.
@@ -256,6 +271,13 @@ class NeuralSimulator:
         return costs, deviations
 
     def _ask(self, rows: np.ndarray, nodes: np.ndarray, keys: np.ndarray) -> None:
+        """Predict the costs of nodes by law and network, and store them in `_costs`.
+
+        Args:
+          rows: int [k], the index of the state of each node.
+          nodes: int [k], the nodes.
+          keys: int [k], the key of each node's widest neighbourhood.
+        """
         walk = around(self.states, rows, nodes, self.model.costs.reach)
         costs, deviations = self.model.costs(self._rows, *walk)
         for k, key in enumerate(keys.tolist()):

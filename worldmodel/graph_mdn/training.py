@@ -48,11 +48,16 @@ def train(
     config: GraphMDNConfig, spec: EncodingSpec, source: Sequence[Episode] | Callable, folder: Path | str, seed: int,
     log: Log | None = None, progress=None,
 ) -> Trained:  # fmt: skip
-    """Train the model; see `worldmodel.train_and_load.train`. Each network has its own checkpoint in the folder.
+    """Train and save the model; see `worldmodel.train_and_load.train` for the arguments.
 
-    The results are {"interactions": number of real steps in the episodes, "match": last losses of the last match
-    network, "node" and "latent": last losses of the node network and of the latent state, "episode": last losses of the
-    recurrent state}.
+    Each network has its own checkpoint in the folder, from which an interrupted training resumes.
+    `Trained.results` contains these entries:
+
+    - "interactions": the number of real steps in the episodes.
+    - "match": the last losses of the last match network.
+    - "node": the last losses of the node network.
+    - "latent": the last losses of the network that encodes graphs.
+    - "episode": the last losses of the network with the recurrent state, if `config.hidden` is above 0.
     """
     prepare_tensorflow(seed, config.threads)
     episodes, held_out = split_episodes(source, config.holdout, seed)
@@ -93,9 +98,15 @@ def train(
 def calibration_episodes(
     config: GraphMDNConfig, episodes: Sequence[Episode], seed: int
 ) -> tuple[list[Episode], list[Episode]]:
-    """Split the training episodes into (episodes of all parts, further episodes of the recurrent state).
+    """Split the training episodes into (episodes for all parts, episodes for calibration and the recurrent state).
 
-    The errors of the other parts show only on episodes that these parts did not learn from. Few episodes are not split.
+    The errors of the other parts of the model show only on episodes from which these parts did not learn. Fewer than
+    LEAST_TO_SPLIT episodes are not split, and a model without a recurrent state needs no split.
+
+    Args:
+      config: the options of the model.
+      episodes: the training episodes.
+      seed: the seed of the training.
     """
     if not config.hidden or not config.calibration or len(episodes) < LEAST_TO_SPLIT:
         return list(episodes), []
@@ -142,6 +153,7 @@ class _Networks:
         return losses
 
     def nodes(self, learnt: TrainingSet) -> dict[str, float]:
+        """Fit the cost laws, then train the node network on the residuals; return the last losses."""
         model, network = self.model, self.model.node_network
         examples = whole_graphs(learnt, model.table) if model.costs.reach else single_nodes(learnt, model.table)
         model.costs.laws, examples = fit_laws(examples, model.table)
@@ -151,7 +163,7 @@ class _Networks:
         return self._descend("node", 0, network, node_loss(network), training_batches.NODE_BATCH, batches, steps)
 
     def latents(self, learnt: TrainingSet) -> dict[str, float]:
-        """Train the network that encodes graphs, and standardise z."""
+        """Train the network that encodes graphs and fit the standardisation of z; return the last losses."""
         model, network = self.model, self.model.latent_network
         batches = LatentBatches(learnt, model.table, self.seed)
         network.encoder.signatures.fit(model.table)

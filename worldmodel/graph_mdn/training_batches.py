@@ -78,6 +78,12 @@ class Batch(NamedTuple):
 
 
 def vocabulary_of(rules: LearnedRules, examples: Examples) -> Vocabulary:
+    """Return the structures and fillings of the effects in `examples.rewritten`.
+
+    Args:
+      rules: the rules, which know the operator type of each operator.
+      examples: the examples.
+    """
     result = Vocabulary(rules.op_types)
     for (pattern, _), effect in zip(examples.rewritten, examples.effects, strict=True):
         result.learn(pattern, effect)
@@ -88,6 +94,12 @@ class MatchBatches:
     """A function from the number of a training step to a `Batch` of randomly drawn examples.
 
     A rule with n examples is drawn √n times as often as a rule with one example.
+
+    Args:
+      examples: the examples.
+      vocabulary: the structures of effects.
+      table: the features of signatures.
+      seed: the seed of the drawing.
     """
 
     def __init__(self, examples: Examples, vocabulary: Vocabulary, table: SignatureTable, seed: int):
@@ -213,7 +225,8 @@ def _surprise(logits: tf.Tensor, true: tf.Tensor, owners: tf.Tensor) -> tf.Tenso
 
 SIGNATURES = 256  # number of single nodes in a batch, if costs do not depend on neighbourhoods
 NODE_BATCH = (*NODE_SIGNATURE, tf.TensorSpec([None]))  # the tensor specifications of the batches of `NodeBatches`
-STATES, STATES_AT_ONCE = 400, 4  # numbers of whole graphs in all and in a batch, if costs depend on neighbourhoods
+# If costs depend on neighbourhoods, the examples are at most STATES whole graphs, STATES_AT_ONCE of them in a batch.
+STATES, STATES_AT_ONCE = 400, 4
 
 
 class CostedNodes(NamedTuple):
@@ -232,6 +245,12 @@ class NodeBatches:
     """A function from the number of a training step to (nodes, table, log_ns) of `at_once` randomly drawn examples.
 
     An example is one node (all with different signatures) or a whole graph.
+
+    Args:
+      examples: the examples; see `single_nodes` and `whole_graphs`.
+      table: the features of signatures.
+      at_once: the number of examples in a batch.
+      seed: the seed of the drawing.
     """
 
     def __init__(self, examples: Sequence[CostedNodes], table: SignatureTable, at_once: int, seed: int):
@@ -318,6 +337,13 @@ def fit_laws(examples: Sequence[CostedNodes], table: SignatureTable) -> tuple[Co
 
 
 def fit_node_statistics(network: NodeNetwork, examples: Sequence[CostedNodes], table: SignatureTable) -> None:
+    """Set the normalisers of a node network to the statistics of its training data.
+
+    Args:
+      network: the network; modified.
+      examples: the examples, with residuals as `fit_laws` returns them.
+      table: the features of signatures.
+    """
     network.encoder.signatures.fit(table)
     network.costs.update(tf.constant(np.concatenate([example.log_ns for example in examples]))[:, None])
 

@@ -166,9 +166,10 @@ class MDNRNN(snt.Module):
     def loss(self, steps: Steps, state: snt.LSTMState) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         """Return the loss, and its parts by name, as means over all steps that are not padding.
 
-        The loss is the sum of the parts "z", "reward", "termination", "counts" and "xfer_mask". Each part is a negative
-        log-likelihood in nats, except "reward", a squared error. "z" is a mean over the latent dimensions. "counts" and
-        "xfer_mask" are sums over the rules, because a single wrong entry spoils a dream.
+        The loss is the sum of the parts "z", "reward", "termination", "counts" and "xfer_mask"; the last two exist only
+        with `config.mask_heads`. Each part is a negative log-likelihood in nats, except "reward", a squared error. "z"
+        is a mean over the latent dimensions. "counts" and "xfer_mask" are sums over the rules, because a single wrong
+        entry spoils a dream.
 
         Args:
           steps: the sequences.

@@ -170,6 +170,7 @@ class MDNRNNWorldModel(snt.Module):
 
     @property
     def usual_rewards(self) -> np.ndarray:
+        """The mean reward of each rule in the data, float32 [N], used as its median; 0 for a rule without data."""
         return self.dynamics.reward_statistics.mean.numpy()[:-1]
 
     # -- parts ---------------------------------------------------------------------------------------
@@ -268,7 +269,8 @@ class MDNRNNWorldModel(snt.Module):
 def disagreement(outcomes: Sequence[Outcome]) -> tf.Tensor:
     """Return the disagreement of ensemble members about B steps, float32 [B]; zeros for a single member.
 
-    It is the standard deviation of the predicted rewards plus the share of rules whose predicted masks differ.
+    The disagreement is the standard deviation of the predicted rewards plus the share of rules whose predicted masks
+    differ.
     """
     if len(outcomes) == 1:
         return tf.zeros_like(outcomes[0].reward)

@@ -50,16 +50,16 @@ def train(
     config: MDNRNNConfig, spec: EncodingSpec, source: Source, folder: Path | str, seed: int, log: Log | None = None,
     progress=None,
 ) -> Trained:
-    """Train the model; see `worldmodel.train_and_load.train`. The folder receives model.json, weights.npz and
-    checkpoint.npz.
+    """Train the model; see `worldmodel.train_and_load.train`.
 
-    The entries of the results are:
+    The folder receives model.json, weights.npz, checkpoint.npz and, with early stopping, best.npz. The entries of the
+    results are:
 
-      interactions: number of real steps in the episodes.
-      encoder_steps: number of separate gradient steps of the encoder.
+      interactions: number of real steps in the episodes, those held out included.
+      encoder_steps: number of gradient steps of the encoder.
       steps: number of gradient steps of the MDN-RNN; early stopping can make it smaller than the configured number.
       resumed_from: number of steps in the checkpoint from which this call resumed.
-      losses: metrics of the last step.
+      losses: the last value of every metric, also of the metrics of the encoder's phase.
       holdout: losses on the held-out episodes, or None without such episodes.
     """
     prepare_tensorflow(seed, config.threads)
@@ -85,7 +85,7 @@ def train(
 def learning_rate(config: MDNRNNConfig, step: int, steps: int) -> float:
     """Return the learning rate of a step in a phase of the training.
 
-    It decays from `learning_rate` to `final_learning_rate` as a polynomial of the degree `decay_power` (2 in the
+    The rate decays from `learning_rate` to `final_learning_rate` as a polynomial of the degree `decay_power` (2 in the
     paper).
 
     Args:
@@ -100,7 +100,8 @@ def learning_rate(config: MDNRNNConfig, step: int, steps: int) -> float:
 class Updates(snt.Module):
     """A world model, its optimisers and the step number, which are the whole state of a checkpoint.
 
-    The functions `update_encoder` and `update_members` make one gradient step each; each is compiled once.
+    The function `update_encoder` makes one gradient step of the encoder. `update_members` is a list of functions, which
+    make one gradient step of one member each. All these functions are compiled once.
     """
 
     def __init__(self, model: MDNRNNWorldModel):
@@ -150,7 +151,7 @@ class Updates(snt.Module):
         self, member: MDNRNN, optimiser: snt.Optimizer, before: Steps, window: Steps, rate: tf.Tensor
     ) -> dict:
         """Make one gradient step of a member on a window of steps, and return the metrics to log."""
-        state = member.warm(before)  # the steps before the window give the recurrent state alone
+        state = member.warm(before)  # No gradient flows through the steps before the window.
         return self._descend(lambda: member.loss(window, state), member.trainable_variables, optimiser, rate)
 
     def _descend(self, loss: Callable, variables: Sequence, optimiser: snt.Optimizer, rate: tf.Tensor) -> dict:

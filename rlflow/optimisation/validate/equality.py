@@ -30,7 +30,8 @@ from rlflow.optimisation.validate.onnx_model import Model
 from rlflow.optimisation.validate.structure import interface, kept_draws, kept_weights, structure
 from rlflow.rules.language import RuleSet
 
-ONE_BY_ONE = 64  # largest number of rewrites that are tried in order; more are bisected, as each trial makes a session
+# Largest number of rewrites that are tried in order. More rewrites are bisected, because each trial makes a session.
+ONE_BY_ONE = 64
 
 
 def receipt_findings(
@@ -130,7 +131,15 @@ UNSAFE = "not compared: a model with this structure is not run, because ONNX Run
 class Comparison:
     """The original of a validation with its outputs, with which any number of candidates can be compared.
 
-    The constructor runs the original. Its arguments and exceptions are described at `validate`.
+    The constructor runs the original. Its arguments and exceptions are described at `validate`, except `dequantise`:
+    True if candidates are compared with the dequantised original instead of the original itself.
+
+    Attributes:
+      left: the original.
+      reference: the model whose outputs and weights a candidate must have: the original or the dequantised original.
+      sizes: the named assignments symbol → size.
+      expected: the outputs of the reference without, and if requested also with, ONNX Runtime's optimisations.
+      rounding: a finding about the difference between the original and the dequantised original; empty without it.
     """
 
     def __init__(
@@ -213,7 +222,7 @@ class Comparison:
     def against(
         self, candidate: onnx.ModelProto | Path | str, receipt: dict | None = None, rules: RuleSet | None = None
     ) -> Findings:
-        """Compare the original with one candidate.
+        """Compare the original with one candidate, and return the findings of all checks.
 
         Args:
           candidate: a path or a model.

@@ -206,13 +206,13 @@ def reshape_of_sizes(graph: Graph) -> Iterator[int]:
 
 
 def _is_copied(graph: Graph, listed: int, tensor: int, axis: int) -> bool:
-    """Return whether a tensor is computed by Shape, Gather and Unsqueeze as the size of one axis of another tensor.
+    """Return whether Shape, Gather and Unsqueeze compute a tensor as the size of one axis of another tensor.
 
     Args:
       graph: the graph.
       listed: the tensor that may hold the size.
-      tensor: the tensor whose size is meant.
-      axis: the axis.
+      tensor: the tensor whose shape is read.
+      axis: the axis of `tensor`.
     """
     unsqueeze = _maker(graph, listed)
     gather = _maker(graph, unsqueeze.inputs[0]) if unsqueeze is not None and unsqueeze.op == "Unsqueeze" else None

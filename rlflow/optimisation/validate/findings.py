@@ -26,7 +26,7 @@ class Finding:
       fixed: the symbolic dimensions of an input or output that the candidate accepts at one size only, as texts such as
         "batch = 1".
       sizes: symbol → size at which the check was made; empty if the check does not depend on sizes.
-      note: a limit of the whole comparison in a few words, for the line `sure:`.
+      note: a limit of the whole comparison in a few words, for the line `sure:` that commands print.
     """
 
     kind: Kind
@@ -42,10 +42,13 @@ class Finding:
 
 @dataclass
 class Findings:
+    """The results of all checks of one validation, in the order of the checks."""
+
     findings: list[Finding] = field(default_factory=list)
 
     @property
     def ok(self) -> bool:
+        """True if no check failed."""
         return all(finding.ok for finding in self.findings)
 
     @property
@@ -59,6 +62,7 @@ class Findings:
         return any(f.kind == "numerics" and f.compared for f in self.findings)
 
     def failures(self) -> list[Finding]:
+        """Return the findings of the checks that failed."""
         return [finding for finding in self.findings if not finding.ok]
 
     @property

@@ -9,10 +9,10 @@ Inputs contain no NaN and no infinity. Proofs are about real numbers, so a corre
 for example if it removes a product with 0 (0 · ∞ is NaN).
 
 A model with symbolic sizes is also compared at sizes that the user did not name, because a rewrite may be right at
-the typical size only. `ladders` proposes 1, primes that differ from symbol to symbol, twice the typical size, a
-batch above 1, and small sizes. The original may reject some sizes, for example because the sides of an image must be
-multiples of 32 or two symbols must be equal. Each ladder therefore lists alternatives, and the first alternative that
-the original accepts is used.
+the typical size only. `ladders` proposes the smallest sizes, primes that differ from symbol to symbol, twice the
+typical size, a batch above 1, small sizes, and parts of the typical size. The original may reject some sizes, for
+example because the sides of an image must be multiples of 32 or two symbols must be equal. Each ladder is therefore a
+list of alternatives, and the first alternative that the original accepts is used.
 """
 
 import time
@@ -29,7 +29,7 @@ from rlflow.graph.typical import sizes_text
 
 SHIFTS = (0, 1, -1)  # added to random inputs: an average over noise of mean 0 would hide a wrong weight
 TINY, LARGE = 1e-3, 100.0  # factors of the special inputs "tiny" and "large"
-LAST_DIGITS = 2  # largest change by `nudged`, in units of the last place
+LAST_DIGITS = 2  # largest change of a float by `nudged`, in units of the last place of max(|value|, 1)
 
 
 class InputSet(NamedTuple):
@@ -97,7 +97,14 @@ def special_inputs(feeds: Feeds, seed: int, shapes: Mapping[str, object]) -> lis
 
 
 def _restricted(allowed: Mapping[str, Values], drawn: Mapping[str, object]) -> dict[str, Values]:
-    """Return the entries of `allowed` without those of floats that are only divisors: floats may be divided by 0."""
+    """Return `allowed` without float inputs that are restricted only because they are divisors.
+
+    Only an integer division by 0 is not allowed.
+
+    Args:
+      allowed: name of an input → the values that the graph allows (`Feeds.allowed`).
+      drawn: name of an input → its drawn value.
+    """
     return {
         name: values
         for name, values in allowed.items()
@@ -106,7 +113,15 @@ def _restricted(allowed: Mapping[str, Values], drawn: Mapping[str, object]) -> d
 
 
 def _suits(made: np.ndarray, drawn: np.ndarray, values: Values) -> bool:
-    """Return True if the elements of a special input are allowed, or are elements of the drawn input."""
+    """Return True if the smallest and the largest element of a special input are allowed.
+
+    For integers without prescribed elements it also suffices that both are elements of the drawn input.
+
+    Args:
+      made: the special input.
+      drawn: the drawn input.
+      values: the values that the graph allows.
+    """
     if not isinstance(made, np.ndarray) or made.dtype.kind not in "iuf" or not made.size:
         return False
     ends = {made.min(), made.max()}
@@ -116,7 +131,9 @@ def _suits(made: np.ndarray, drawn: np.ndarray, values: Values) -> bool:
 
 
 def nudged(arrays: Mapping[str, np.ndarray], sign: int) -> dict[str, np.ndarray]:
-    """Return the inputs with each float changed at random by up to LAST_DIGITS units in the last place.
+    """Return the inputs with each float x changed at random by up to LAST_DIGITS · ε · max(|x|, 1).
+
+    ε is the distance from 1 to the next number of the data type, so a float of magnitude 1 changes in its last digits.
 
     Args:
       arrays: name of an input → value.

@@ -1,8 +1,9 @@
 """Known faults of ONNX Runtime's optimisations: correct graphs that ONNX Runtime runs wrongly or refuses.
 
-Each fault was found through a proved rewrite: outputs were equal without ONNX Runtime's optimisations, and differed
-with them. A graph that triggers a fault more often than the original is not delivered. The rewrites that lead to the
-trigger are left out (`rlflow.optimisation.repair`). docs/FAULTS.md shows each fault with its smallest model.
+Each fault was found through a proved rewrite: outputs were equal without ONNX Runtime's optimisations. With them the
+outputs differed, or ONNX Runtime refused the model. A graph that triggers a fault more often than the original is not
+delivered. The rewrites that lead to the trigger are left out (`rlflow.optimisation.repair`). docs/FAULTS.md shows each
+fault with its smallest model.
 
 A function on graphs detects each fault without a run (`fault_triggers`). Faults are checked at delivery and not in
 action masks, because intermediate graphs are never run, and because the pattern of a fusion is larger than a match.
@@ -26,7 +27,7 @@ class KnownFault:
       name: the name of the faulty optimisation; further faults of one optimisation have a suffix, as in
         "PadFusion-width".
       what: a description of the graph and of the wrong result.
-      triggers: a function that yields the ids of a graph's nodes that trigger the fault.
+      triggers: a function that takes a graph and yields the ids of the nodes that trigger the fault.
     """
 
     name: str
@@ -52,6 +53,7 @@ def known_faults(graph: Graph, sizes: Sequence[Mapping[str, int]] = ({},)) -> Co
 
 
 def named(name: str) -> KnownFault:
+    """Return the fault with a name in KNOWN."""
     return next(fault for fault in KNOWN if fault.name == name)
 
 

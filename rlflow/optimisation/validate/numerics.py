@@ -1,9 +1,9 @@
 """Numerics: run the original once on many inputs, and compare any number of candidates with its outputs.
 
 On special inputs a correct rewrite may change outputs by more than the tolerance, because sums cancel or an ArgMax
-decides between nearly equal values. The original therefore also runs on inputs changed in the last digits. A candidate
-may differ from the original by `MARGIN` times the largest change that this causes. If this limit is above MAX_LIMIT, or
-if an integer output changes, the output is not compared.
+decides between nearly equal values. The original therefore also runs on inputs changed in the last digits (`nudged`).
+A candidate may differ from the original by `MARGIN` times the largest change of the output that these inputs cause. If
+this limit is above MAX_LIMIT, or if an integer output changes, the output is not compared.
 
 An output of a low-precision model may differ by `OWN_MARGIN` times the error of ONNX Runtime's own sessions
 (onnx_model.py).
@@ -78,15 +78,18 @@ class Slot:
 
     @property
     def label(self) -> str:
+        """The name of the slot in messages."""
         return f"input of {self.before} before '{self.output}'" if self.before else f"output '{self.output}'"
 
     def axes(self, rank: int) -> tuple[int, ...]:
+        """Return the axes that the Softmax normalises in a tensor of `rank` axes; () for other slots."""
         if self.axis is None:
             return ()
         first = self.axis % max(rank, 1)
         return tuple(range(first, rank if self.onwards else first + 1))
 
     def seen(self, value: object) -> object:
+        """Return the value that is compared: for the input of a Softmax, the input minus its maximum along `axes`."""
         if self.axis is None or not value.size:
             return value
         with np.errstate(invalid="ignore"):  # both models may compute ∞ − ∞
@@ -227,6 +230,14 @@ class Expected:
         self.precise = None  # closes its sessions
 
     def look_elsewhere(self, running, others: Others, seconds: float) -> None:
+        """Run the original at sizes that the user did not name, and add the results to `sets` and `elsewhere`.
+
+        Args:
+          running: a session of the original.
+          others: the plan for these sizes.
+          seconds: the time limit.
+        """
+
         def run_there(sizes: dict[str, int]) -> tuple[InputSet, list[Wanted]]:
             given = others.draw(sizes)
             return given, self.ordinary(running, given)
@@ -240,6 +251,12 @@ class Expected:
                 self.sets.append((left_out, [Wanted(None, 0.0, why_not=why_not)] * len(self.slots)))
 
     def ordinary(self, running, given: InputSet) -> list[Wanted]:
+        """Run the original on ordinary inputs, and return the expected value of each slot.
+
+        Args:
+          running: a session of the original.
+          given: the inputs.
+        """
         return self.widened_limits(
             [Wanted(value, self.tolerance) for value in _run(running, given.arrays, self.slots)], given, None
         )
@@ -276,6 +293,13 @@ class Expected:
         return allowed
 
     def special(self, running, given: InputSet, scales: list[float]) -> list[Wanted]:
+        """Run the original on special inputs and on `nudged` ones, and return the expected value of each slot.
+
+        Args:
+          running: a session of the original.
+          given: the inputs.
+          scales: for each slot the smallest divisor of relative errors.
+        """
         try:
             values = _run(running, given.arrays, self.slots)
             beside = [_run(running, nudged(given.arrays, sign), self.slots) for sign in (1, -1)]

@@ -1,4 +1,4 @@
-"""A model under validation.
+"""A model under validation, and the accepted errors of models in half precision and of quantised models.
 
 The default tolerance 1e-4 suits float32. A half-precision model is also run in float32
 (`rlflow.graph.half_precision.twin`). A candidate may differ from that result by `OWN_MARGIN` times the largest error of
@@ -47,6 +47,7 @@ class Model:
 
     @classmethod
     def read(cls, source: onnx.ModelProto | Path | str) -> "Model":
+        """Return the model of a path or a ModelProto. Raise RLFlowError if the file cannot be read as ONNX."""
         if isinstance(source, onnx.ModelProto):
             return cls(source, source, None)
         path = Path(source)

@@ -16,6 +16,15 @@ NEARLY = 0.1  # largest distance of a damaged copy from the original weight, as 
 
 
 def structure(left: Model, right: Model) -> Iterator[Finding]:
+    """Check that the ONNX checker accepts the candidate, and that no tensor of the candidate lost all its elements.
+
+    Shapes are left unchecked if the checker refuses the original with shapes, too. Empty tensors are accepted if the
+    original also has empty tensors.
+
+    Args:
+      left: the original.
+      right: the candidate.
+    """
     refusal, how = right.refusal(full=True), "the ONNX checker accepts the candidate, shapes included"
     if refusal is not None and left.refusal(full=True) is not None:
         refusal = right.refusal(full=False)

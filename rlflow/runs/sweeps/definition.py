@@ -81,7 +81,7 @@ class Sweep:
     direction: str
 
     def grid(self, number: int) -> dict:
-        """Return parameter → value for trial `number` of a grid. The last parameter changes from trial to trial."""
+        """Return parameter → value for trial `number` of a grid. The value of the last parameter changes fastest."""
         values = list(product(*(parameter.choices for parameter in self.parameters)))[number]
         return dict(zip([parameter.name for parameter in self.parameters], values, strict=True))
 
@@ -99,7 +99,9 @@ class Sweep:
 
 
 def load_sweep(path: Path | str, check: Callable[[DictConfig], None] = lambda config: None) -> Sweep:
-    """Read a sweep file, and check for every value of every parameter that it gives a valid config.
+    """Read a sweep file, and check that the values of its parameters give valid configs.
+
+    Every listed value and both ends of every range are checked, with the first values of all other parameters.
 
     Args:
       path: the sweep file.

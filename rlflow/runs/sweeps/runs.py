@@ -1,8 +1,8 @@
 """The runs of a sweep. Each run has a folder whose name contains a hash of the options that its results depend on.
 
-    DIR/shared/collect-HASH     episodes, for all runs with the same model, seed, env and cost.
-    DIR/shared/train-wm-HASH    a world model, for all runs that train it in the same way.
-    DIR/trials/HASH-seed-N      a controller and its evaluation.
+    DIR/shared/collect-HASH     episodes, for all runs with the same model, seed, options of the task and episode count
+    DIR/shared/train-wm-HASH    a world model, for all runs that train it in the same way
+    DIR/trials/HASH-seed-N      a controller and its evaluation
 
 Finished runs are found by these names, so they are reused after a kill, in a sweep with more trials, and by other
 trials.
@@ -60,6 +60,7 @@ class Run(NamedTuple):
 
     @property
     def finished(self) -> bool:
+        """True if the results of the last stage are stored."""
         return (self.folder / f"{self.stages[-1]}.json").exists()
 
     @property
@@ -138,8 +139,9 @@ def has_diverged(run: Run, error: str | None) -> bool:
 
 
 def figures(run: Run) -> dict[str, float | None]:
-    """Return name in `FIGURES` → value for a finished run. The figures of dreams (OF_DREAMS) are None for a run
-    without a world model.
+    """Return name in `FIGURES` → value for a finished run.
+
+    The figures in OF_DREAMS are None for a run without a world model.
 
     Raises:
       RLFlowError: a value is missing in the results of the stages.

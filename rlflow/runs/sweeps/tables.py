@@ -102,6 +102,7 @@ def _known(figure: str, trials: Sequence[Trial]) -> list[float]:
 
 
 def mean_and_sd(values: Sequence[float]) -> dict[str, float | None]:
+    """Return `mean` and the sample standard deviation `sd`; None if there are too few values."""
     return {
         "mean": float(np.mean(values)) if values else None,
         "sd": float(np.std(values, ddof=1)) if len(values) > 1 else None,
@@ -109,7 +110,7 @@ def mean_and_sd(values: Sequence[float]) -> dict[str, float | None]:
 
 
 def best(sweep: Sweep, entries: Sequence[Mapping]) -> Mapping | None:
-    """Return the finished trial with the best mean objective, the first one of equal trials; None if none is finished.
+    """Return the finished trial with the best mean objective, the first one of equal trials; None without such a trial.
 
     Args:
       sweep: the sweep.

@@ -48,6 +48,7 @@ class Trial:
 
     @property
     def state(self) -> str:
+        """The first of these that holds: "failed", "diverged", "pruned", "finished" (no run has failed so far)."""
         if self.errors.keys() - self.diverged:
             return "failed"
         return "diverged" if self.diverged else "pruned" if self.pruned else "finished"
@@ -202,6 +203,7 @@ class Study:
         return self._pruner.prune(self._study, self._frozen(trial, self.optuna.trial.TrialState.RUNNING))
 
     def add(self, trial: Trial) -> None:
+        """Add a trial that has ended, on which later proposals and the pruner depend."""
         states = self.optuna.trial.TrialState
         self._study.add_trial(
             self._frozen(

@@ -66,7 +66,9 @@ class EGraph:
         return self._opset(domain)
 
     def get(self, tensor: int) -> Constant | None:
-        """Return the weight or literal of a class, or None. `shape_value` calls this as it calls `Graph.constants.get`.
+        """Return the weight or literal of a class, or None.
+
+        `rlflow.graph.shapes.shape_value` uses an e-graph as a mapping from tensors to constants and calls this method.
         """
         return self.constants.get(tensor)
 

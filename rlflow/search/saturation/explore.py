@@ -63,7 +63,7 @@ class ClassAttempt(Attempt):
         Args:
           kind: type of the pattern: `Literal`, `Absent`, `Star` or a variable.
           pattern: the pattern.
-          subject: a class; for `Star`, a tuple of classes.
+          subject: a class; for `Star`, a Segment of classes.
         """
         if kind is Literal:
             constant = self.graph.constants.get(subject)
@@ -215,13 +215,13 @@ class Explorer:
         return near
 
     def _new_matches_at(self, node: Node, distance: int) -> list[tuple[Plan, list[int]]]:
-        """Return (plan, operands) of the matches whose first root is an operator and that were not returned before.
+        """Return (plan, operands) of the matches with a given first root that were not returned before.
 
         Args:
-          node: the operator.
-          distance: number of edges from the operator down to a fresh operator. A rule with one root that is not deeper
-            cannot have new matches. A rule with several roots can, because the fresh operator may be below another
-            root.
+          node: the operator that the first root must match.
+          distance: number of edges from the operator down to a fresh operator. A rule with one root cannot have new
+            matches if its depth is at most this distance. A rule with several roots can, because the fresh operator may
+            be below another root.
         """
         egraph = self.egraph
         if node.constant:
@@ -243,8 +243,8 @@ class Explorer:
     def _share_no_weight(self, rule: Rule, nodes: tuple[int, ...]) -> bool:
         """Check that no two roots of a match read constants that are computed from a common weight.
 
-        An e-graph contains each operator in many equal forms. Rules would merge these forms with each other without
-        end.
+        An e-graph contains each operator in many equal forms. Without this check, rules would merge these forms with
+        each other without end.
 
         Args:
           rule: the rule.

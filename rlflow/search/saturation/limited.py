@@ -23,10 +23,10 @@ Operators = Mapping[str, tuple[int, int]]  # name → (number of operands, cost)
 
 
 class LimitedEGraph:
-    """The e-graph of a term.
+    """The e-graph of a term, which `grow` extends up to a limit of the cost.
 
     Args:
-      operators: the operators.
+      operators: the operators; each name ends with an underscore.
       rules: egglog rules of the ruleset `rewrite`.
       term: the term in the syntax of egglog.
 
@@ -47,7 +47,7 @@ class LimitedEGraph:
         return self._graph.run_program(*self._graph.parse_program(text))
 
     def grow(self, limit: int, most_nodes: int, seconds: float) -> bool:
-        """Apply the rules up to a limit of the cost, and return whether the e-graph is complete up to it.
+        """Apply the rules up to a limit of the cost, and return whether the e-graph is complete up to this limit.
 
         Args:
           limit: the limit.
@@ -67,7 +67,7 @@ class LimitedEGraph:
     def read(self) -> tuple[dict[str, list[Term]], str]:
         """Return class → its terms, and the class of the whole term.
 
-        The label is the name of an operator, the number as a Fraction, or ("Var", name of the variable).
+        The label of a term is the name of its operator, a number as a Fraction, or ("Var", name of the variable).
 
         Raises:
           RLFlowError: a class holds two numbers, so that the rules divided by zero.
@@ -95,7 +95,7 @@ class LimitedEGraph:
 
 
 def total(terms: list) -> str:
-    """Return the sum of numbers and egglog terms."""
+    """Return the sum of numbers and egglog terms as an egglog term."""
     result = str(terms[0])
     for term in terms[1:]:
         result = f"(+ {result} {term})"
@@ -103,7 +103,7 @@ def total(terms: list) -> str:
 
 
 def _declarations(operators: Operators) -> Iterator[str]:
-    """Yield the datatype, and the rules of the two numbers of each class."""
+    """Yield the egglog declarations: the datatype of terms, and the rules that compute `cost` and `around`."""
     kinds = " ".join(f"({op} {' '.join('E' * arity)})" for op, (arity, _) in operators.items())
     yield f"(datatype E (Num BigRat) (Var String) {kinds})"
     yield "(function cost (E) i64 :merge (min old new))"

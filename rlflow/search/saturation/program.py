@@ -36,7 +36,7 @@ def in_order(options: list[Option]) -> list[Option]:
         for c in set(option.needs):
             waiting.setdefault(c, []).append(position)
     ready, made, ordered = [position for position, n in enumerate(missing) if n == 0], set(), []
-    for position in ready:  # grows
+    for position in ready:  # The loop extends this list.
         ordered.append(options[position])
         for c in options[position].makes:
             if c not in made:

@@ -82,15 +82,16 @@ def _one_let(classes: Classes, root: str, trees: Mapping[str, int], let: int) ->
 
 
 def pruned(classes: Classes, root: str, most: int) -> dict[str, list[Term]]:
-    """Return the classes and operators that an expression of at most a cost can have, with sharing.
+    """Drop operators that no expression of at most a given cost contains, and return class → its other operators.
 
-    A class that has an operator without children keeps only this one. A chain of operators from the root to a class and
-    a chain from there down have no common operator, so their costs add up.
+    A shared subexpression counts once in this cost. A class that has an operator without children keeps only this
+    operator. A chain of operators from the root down to a class and a chain from this class down have no common
+    operator, so their costs add up.
 
     Args:
       classes: the e-graph.
       root: the class of the expression.
-      most: the cost.
+      most: the largest cost of an expression.
     """
     leaves = {name: [term for term in terms if not term.children][:1] for name, terms in classes.items()}
     classes = {name: leaves[name] or terms for name, terms in classes.items()}
@@ -113,11 +114,12 @@ def pruned(classes: Classes, root: str, most: int) -> dict[str, list[Term]]:
 
 
 def _least(classes: Classes, total: Callable[[Term, list[int]], int]) -> tuple[dict[str, int], dict[str, Term]]:
-    """Return class → its least number, and the operator with it.
+    """Return class → its least number, and class → the operator that has this number.
 
     Args:
       classes: the e-graph.
-      total: function of an operator and the numbers of its children; it grows with each of them.
+      total: a function that returns the number of an operator, given the operator and the numbers of its children. The
+        result must not fall if the number of a child grows.
     """
     least: dict[str, int] = {}
     choice: dict[str, Term] = {}

@@ -1,17 +1,18 @@
-"""The yardstick for arithmetic: equality saturation, and the cheapest expression of an e-graph by an integer program.
+"""A reference optimum for arithmetic expressions, with which the results of searches are compared.
 
-An e-graph (egglog) holds the expressions that the rules of the set `simplify` reach. A rule has both directions if its
-right side is more than one argument and has all arguments of the left side. `mul_one` is reversed, too. The cheapest
-expression, in which equal subexpressions may share one `let`, is the solution of an integer program (HiGHS). Extraction
-class by class, without regard to sharing, is the greedy control.
+Equality saturation fills an e-graph (egglog) with the expressions that the rules of the set `simplify` reach. An
+integer program (HiGHS) then selects the cheapest expression of the e-graph. In this expression equal subexpressions may
+share one `let`. Extraction class by class, without regard to sharing, is the greedy control. A rule is applied in both
+directions if its right side is not a single argument and has all arguments of the left side. `mul_one` is also applied
+in reverse.
 
-Without a bound such an e-graph never ends: x is 1·x, and (x/x)·x, and so on. A rule is therefore applied only where the
+Without a bound saturation never ends: x is 1·x, and (x/x)·x, and so on. A rule is therefore applied only where the
 whole expression, with every `let` inlined, costs at most a limit afterwards (`LimitedEGraph`). If the e-graph is
-complete up to the limit, the result is a certificate. `cheapest` begins at the cost of the expression, and raises the
-limit.
+complete up to the limit, the result is proved the cheapest up to this limit. `cheapest` begins with the cost of the
+given expression as the limit, and then raises the limit.
 
-Numbers are fractions. Two numbers are combined only if numerator and denominator of the result are at most
-LARGEST: otherwise factors such as 2/3 and 3/2 make new numbers without end, at no cost.
+Numbers are fractions. Two numbers are combined only if the numerator and the denominator of the result are at most
+LARGEST. Without this rule, factors such as 2/3 and 3/2 would make new numbers without end, at no cost.
 
 Published e-graphs have no binders, so every `let` is inlined first, and other binders are refused.
 """
@@ -29,9 +30,10 @@ from rlflow.tasks.expressions.expr import ARITHMETIC, FLOAT, Expr, constant, mak
 from rlflow.tasks.expressions.rules import Pattern, all_rules
 from rlflow.tasks.expressions.syntax import UNITS
 
+# Name of an operator in egglog → (its number of arguments, its cost in units of 1e-4).
 OPERATORS = {f"{op}_": (2 if op in ARITHMETIC else 1, PRICES[op]) for op in (*ARITHMETIC, "exp", "log")}
 FOLDED = {"add": "+", "sub": "-", "mul": "*", "div": "/"}  # operators on numbers that egglog computes
-LARGEST = 8
+LARGEST = 8  # largest numerator or denominator of a number that the e-graph computes
 STEP = 2 * UNITS  # increase of the limit, in units of 1e-4
 
 
@@ -92,7 +94,7 @@ def cheapest(expr: Expr, most_steps: int = 3, most_nodes: int = 10_000, seconds:
 
 
 def without_lets(expr: Expr, values: tuple[Expr, ...] = ()) -> Expr:
-    """Return an expression with the value of every `let` in place of its variable.
+    """Return an expression in which every `let` is inlined.
 
     Args:
       expr: an expression whose only binders are `let`s.
@@ -109,7 +111,10 @@ def without_lets(expr: Expr, values: tuple[Expr, ...] = ()) -> Expr:
 
 
 def egglog_rules() -> Iterator[str]:
-    """Yield the rules of the set `simplify` as egglog rules that heed the limit, each in all its directions."""
+    """Yield the rules of the set `simplify` as egglog rules that respect the limit, in the directions of the module.
+
+    The rules about `let`s are left out, because the expression has none.
+    """
     for rule in all_rules().values():
         if rule.group != "arithmetic":
             continue
@@ -165,7 +170,15 @@ def _program(expr: Expr) -> str:
 
 
 def _expression(choice: Mapping[str, Term], root: str, externals: Mapping[str, Expr]) -> Expr:
-    """Return the expression of a class by class → its operator, with a `let` for every class that is used twice."""
+    """Return the expression that results from the choice of one operator for each class of the e-graph.
+
+    A class with children that is used more than once becomes a `let`.
+
+    Args:
+      choice: name of a class → the chosen operator (label, cost, children).
+      root: the class of the whole expression.
+      externals: name of a free variable → its node.
+    """
     order: list[str] = []
     uses: dict[str, int] = {}
 

@@ -1,7 +1,8 @@
 """The cost of an expression, as Knossos counts it, in units of 1e-4.
 
 Every vector is assumed to have VECTOR elements. An operator on vectors costs its price for each element, and 2 for the
-memory of the result. A function costs nothing where it is defined, and its body plus 2 where it is called.
+memory of the result. Where a function is defined, only its `let` costs something (LET). A call costs the body of the
+function plus 2. The constants below are in units of 1e-4.
 """
 
 from rlflow.tasks.expressions.expr import ARITHMETIC, Expr, elements, is_function

@@ -13,7 +13,9 @@ import numpy as np
 from rlflow.common.errors import RLFlowError
 from rlflow.tasks.expressions.expr import BOOL, FLOAT, INTEGER, Expr, is_function, is_tuple, is_vec
 
-SIZE = 3  # elements of every vector of random inputs; 3 entries are also what a triangular matrix of 3 rows needs
+# Elements of every vector of random inputs. With 3 elements a vector can also hold the entries below the diagonal of a
+# matrix of 3 rows, as the GMM programs of `recorded` require.
+SIZE = 3
 LOW, HIGH = 0.5, 2.0  # range of random numbers; positive, so that quotients and logarithms are defined
 TOLERANCE = 1e-8  # largest difference of equal results, relative to the largest number of the result
 
@@ -120,7 +122,13 @@ def _is_real(value) -> bool:
 
 
 def call(function: Function | Callable, argument, free: dict | None = None):
-    """Return the value of a function at an argument."""
+    """Return the value of a function at an argument.
+
+    Args:
+      function: a `Function`, or a Python function such as those in EXTERNALS.
+      argument: the argument; a Python function gets the parts of a tuple as separate arguments.
+      free: name of a free variable → its value.
+    """
     if isinstance(function, Function):
         return evaluate(function.lam.args[0], free, (argument, function.bound))
     return function(*argument) if isinstance(argument, tuple) else function(argument)
@@ -199,7 +207,11 @@ def flat(value) -> np.ndarray:
 def difference(one, other) -> float:
     """Return the largest difference of two values, relative to the largest absolute number in both.
 
-    The result is infinite if the values have different numbers of numbers, or one of them is not finite.
+    Args:
+      one, other: values as `evaluate` returns them.
+
+    Returns:
+      The difference; infinity if the values hold different counts of numbers, or if a number is not finite.
     """
     left, right = flat(one), flat(other)
     if left.shape != right.shape or not np.isfinite(left).all() or not np.isfinite(right).all():
@@ -230,6 +242,11 @@ def run(expr: Expr, seed: int, size: int = SIZE):
 
 def largest_difference(one: Expr, other: Expr, seeds: int = 5, size: int = SIZE) -> float:
     """Return the largest `difference` of two expressions at the inputs of several seeds.
+
+    Args:
+      one, other: the expressions, as in `run`.
+      seeds: the number of seeds, which are 0, 1, ….
+      size: number of elements of every vector of the inputs.
 
     Raises:
       RLFlowError: an expression has no value at some of the inputs.

@@ -33,7 +33,12 @@ ARITY = {
 
 
 class External(NamedTuple):
-    """A name that the program does not define: a free variable, or a function with the cost of one call in units."""
+    """A name that the program does not define: a free variable or a function.
+
+    Attributes:
+      name: the name.
+      cost: for a function the cost of its body in units of 1e-4, to which `cost` adds CALL for each call; else 0.
+    """
 
     name: str
     cost: int
@@ -63,7 +68,12 @@ def leaves(kind) -> set:
 
 
 def elements(kind, vector_size: int) -> int:
-    """Return the number of scalars of a value of a type if every vector has `vector_size` elements."""
+    """Return the number of scalars in a value of a type.
+
+    Args:
+      kind: the type.
+      vector_size: the assumed number of elements of every vector.
+    """
     if is_vec(kind):
         return vector_size * elements(kind[1], vector_size)
     return sum(elements(part, vector_size) for part in kind[1:]) if is_tuple(kind) else 1
@@ -82,9 +92,10 @@ class Expr:
       key: bytes [16], a digest that is equal exactly for expressions that are equal up to renaming.
       free: the free de Bruijn indices, as the set bits of an integer.
       size: number of nodes of the tree.
-      calls: True if the tree mentions a bound function that it does not bind, so that its cost depends on the context.
-      cost: the cost in units, filled in by `cost.cost_of`; None if it is not known or depends on the context.
-      local: the rewrites at this node, filled in by `rules.local_rewrites`.
+      calls: False only if the tree mentions no function that is bound outside the tree. If True, the cost of the tree
+        may depend on these functions. It can be True without such a function if other variables are free.
+      cost: the cost in units of 1e-4, stored by `cost.cost_of` if `calls` is False; None if it is not stored.
+      local: the rewrites at this node, stored by `rules.local_rewrites`; None if they are not stored.
     """
 
     __slots__ = ("op", "args", "value", "type", "hint", "key", "free", "size", "calls", "cost", "local")
@@ -151,7 +162,12 @@ def _label(op: str, value, kind) -> bytes:
 
 
 def constant(value: float | int | bool, kind=None) -> Expr:
-    """Return a constant. Without a type, a Python float, int or bool decides the type."""
+    """Return a constant.
+
+    Args:
+      value: the number or truth value.
+      kind: "Float", "Integer" or "Bool"; None to derive the type from the Python type of the value.
+    """
     if kind is None:
         kind = BOOL if isinstance(value, bool) else INTEGER if isinstance(value, int) else FLOAT
     return Expr("constant", (), {FLOAT: float, INTEGER: int, BOOL: bool}[kind](value), kind)

@@ -1,16 +1,18 @@
-"""A search of arithmetic without `let`s, calls and tuples, which puts the `let`s back at the end.
+"""A search for cheaper arithmetic programs that removes all `let`s, calls and tuples, and adds new `let`s at the end.
 
-Most rewrites of a person's sequence move `let`s about. `sharing_search` needs none of them to find a cheaper form:
+In the rewrite sequences that people recorded, most rewrites only move `let`s. `sharing_search` needs no such rewrites
+to find a cheaper form:
 
 1. It inlines every `let` and call, so that the program is one tree.
-2. It descends by the rules of arithmetic (`rlflow.search.chains`). A move rewrites all equal subexpressions at once,
-   after a change of the order of operands where the rule needs one. A form costs as much as the program that
-   computes each subexpression once, whatever the order of operands, and pays a `let` for each one with several uses.
+2. It descends by the rules of arithmetic (`rlflow.search.chains`). A move rewrites all equal subexpressions at once.
+   If the rule needs another order of operands, the operands change places first. The cost of a form is the cost of a
+   program that computes each subexpression once and binds each subexpression with several uses by a `let`.
+   Subexpressions that differ only in the order of operands count as one.
 3. It binds equal subexpressions by the rules new_bind, lift_bind and cse_bind.
 
-Each of these is a sequence of rewrites, so that the result has a receipt like any other. Operators on numbers alone are
-free until the end and then computed, for this cannot be undone. The search descends again and again, from the
-beginning or from a random place on the path to the best form so far.
+Each step is a sequence of rewrites, so the result has a receipt like the result of any other search. Operators whose
+operands are all constants cost nothing during the descent. They are computed at the end, because no rule undoes this.
+The search descends repeatedly, from the beginning or from a random place on the path to the best form so far.
 """
 
 from collections.abc import Iterator, Mapping
@@ -30,12 +32,12 @@ BINDING = ("new_bind", "lift_bind", "cse_bind")
 FOLDING = ("cprop_add", "cprop_sub", "cprop_mul", "cprop_div")
 COMMUTED = {"add": "commute_add", "mul": "commute_mul"}
 OPERATORS = (*ARITHMETIC, "exp", "log", "get", "apply", "constant", "variable", "external")
-GROWTH = 2  # a move may not make the tree more than this much larger
-NOISE = 3 * UNITS
+GROWTH = 2  # largest factor by which a move may multiply the number of nodes of the tree
+NOISE = 3 * UNITS  # largest random addition to the costs by which `rlflow.search.chains.descend` sorts moves
 
 
 class Course:
-    """A state and the path to it, extended rewrite by rewrite."""
+    """A state of a search and the path to the state, extended rewrite by rewrite."""
 
     def __init__(self, search: Search, state: ExpressionState, path: Path | None):
         self.search, self.state, self.path = search, state, path
@@ -44,7 +46,7 @@ class Course:
         self.state, self.path = self.search.follow(self.state, match), (match, self.path)
 
     def exhaust(self, rules: tuple[str, ...]) -> None:
-        """Apply the first of several rules that has a match, until none has."""
+        """Apply rewrites until none of the rules has a match; earlier rules are applied before later ones."""
         sorts = [self.state.task.number[rule] for rule in rules if rule in self.state.task.number]
         while match := next((m for sort in sorts for m in self.state.matches if m.xfer_id == sort), None):
             self.follow(match)
@@ -57,7 +59,12 @@ class Course:
         return row
 
     def rewrite(self, rule: str, place: list[int]) -> bool:
-        """Apply a rule at a location if it has a match there, and return whether it had."""
+        """Apply a rule at a location if the rule has a match there, and return whether it was applied.
+
+        Args:
+          rule: the name of the rule.
+          place: the positions of arguments that lead from the root to the location.
+        """
         number, location = self.state.task.number[rule], self.state.ids[self.row(place)]
         match = next((m for m in self.state.matches if m.xfer_id == number and m.location == location), None)
         if match is not None:
@@ -66,9 +73,10 @@ class Course:
 
 
 def sharing_search(search: Search) -> str:
-    """Search for a cheaper program of arithmetic as the module describes.
+    """Search for a cheaper arithmetic program as the module docstring describes.
 
-    Returns: the reason of the end, such as operators that are not arithmetic on numbers.
+    Returns:
+      The reason why the search ended, as text, such as operators that are not arithmetic on numbers.
     """
     rules = search.start.task.rules
     if not set(BINDING) <= set(rules):
@@ -102,9 +110,14 @@ def sharing_search(search: Search) -> str:
 
 
 class _Forms:
-    """What the forms of one program share: the rules, and numbers of subexpressions.
+    """The rules and the numbers of subexpressions that all forms of one program share.
 
-    Two subexpressions have one number if they differ only in the order of operands that a rule of the set can change.
+    Two subexpressions have the same number if they differ only in the order of operands that a rule of the set can
+    change.
+
+    Attributes:
+      commuted: operator → the rule that exchanges its operands.
+      rules: the rules of arithmetic for the descent; rules that exchange operands or compute constants are left out.
     """
 
     def __init__(self, rules: tuple[str, ...]):
@@ -115,6 +128,7 @@ class _Forms:
         self._of_key: dict[bytes, int] = {}
 
     def number(self, node: Expr) -> int:
+        """Return the number of a subexpression."""
         known = self._of_key.get(node.key)
         if known is None:
             parts = [self.number(arg) for arg in node.args]
@@ -125,7 +139,13 @@ class _Forms:
 
 
 class Form:
-    """A tree, see `rlflow.search.chains.Form`."""
+    """An arithmetic expression without `let`s, as a form of the search `rlflow.search.chains.descend`.
+
+    Attributes:
+      tree: the expression.
+      key: the number of the expression (`_Forms`).
+      cost: the cost with shared subexpressions in units of 1e-4, as the module docstring describes.
+    """
 
     def __init__(self, tree: Expr, forms: _Forms):
         self.tree, self.forms = tree, forms
@@ -145,7 +165,8 @@ class Form:
         """Yield the moves: all rewrites of arithmetic, at all equal subexpressions at once.
 
         Args:
-          near: keys of subexpressions; only these, their operands, and two levels of what contains them are rewritten.
+          near: keys of subexpressions. Only these, their operands, and the operators at most two levels above them are
+            rewritten. None for all subexpressions.
         """
         done = set()
         for node in self._near(near) if near else self._nodes.values():
@@ -186,7 +207,16 @@ def _is_free(node: Expr) -> bool:
 
 
 def _turned(node: Expr, commuted: Mapping[str, str]) -> Iterator[tuple[list[list[int]], Expr]]:
-    """Yield (places below the node where operands change places, the result) for each such choice."""
+    """Yield a node with all combinations of exchanged operands, of the node itself and of its arguments.
+
+    Args:
+      node: the node.
+      commuted: the operators whose operands can be exchanged, see `_Forms`.
+
+    Yields:
+      (paths from the node to the operators whose operands are exchanged, the resulting node). The first result is the
+      unchanged node.
+    """
     for turns in product(*([0, 1] if one.op in commuted else [0] for one in (*node.args, node))):
         args = [arg.with_args(arg.args[::-1]) if turn else arg for arg, turn in zip(node.args, turns[:-1], strict=True)]
         places = [[position] for position, turn in enumerate(turns[:-1]) if turn]
@@ -194,7 +224,7 @@ def _turned(node: Expr, commuted: Mapping[str, str]) -> Iterator[tuple[list[list
 
 
 def _replaced(tree: Expr, key: bytes, new: Expr, known: dict[bytes, Expr]) -> Expr:
-    """Return the tree with another subexpression for each one with a key."""
+    """Return the tree in which `new` replaces each subexpression with the given key; `known` caches key → result."""
     if tree.key == key:
         return new
     if tree.key not in known:
@@ -207,7 +237,14 @@ def _replaced(tree: Expr, key: bytes, new: Expr, known: dict[bytes, Expr]) -> Ex
 
 
 def _repeat(course: Course, key: bytes, turns: list[list[int]], rule: str) -> None:
-    """Rewrite all subexpressions with a key by a rule, after a change of operands at places (`turns`) below each."""
+    """Repeat the step of a move in the state: rewrite all subexpressions with a key by a rule.
+
+    Args:
+      course: the state, which is extended.
+      key: the key of the subexpressions.
+      turns: paths below each subexpression to the operators whose operands are exchanged first.
+      rule: the rule.
+    """
     while True:
         table = course.state.table
         row = next((row for row, node in enumerate(table.exprs) if node.key == key), None)
@@ -220,7 +257,7 @@ def _repeat(course: Course, key: bytes, turns: list[list[int]], rule: str) -> No
 
 
 def _align(course: Course, forms: _Forms) -> None:
-    """Give subexpressions that differ only in the order of operands one order, the smallest first."""
+    """Make subexpressions equal that differ only in the order of operands, the smallest subexpressions first."""
     table, keys = course.state.table, {}
     for row in sorted(range(len(table.exprs)), key=lambda row: table.exprs[row].size):
         node = table.exprs[row]
@@ -230,7 +267,12 @@ def _align(course: Course, forms: _Forms) -> None:
 
 
 def _bind(course: Course, root: list[int]) -> None:
-    """Bind each subexpression that occurs several times, the largest first, by a `let` inside a place."""
+    """Bind each subexpression that occurs several times by a `let`, the largest first.
+
+    Args:
+      course: the state, which is extended.
+      root: the path to the arithmetic expression; the `let`s stay inside it.
+    """
     while True:
         table = course.state.table
         places: dict[object, list[int]] = {}
@@ -253,7 +295,13 @@ def _bind(course: Course, root: list[int]) -> None:
 
 
 def _lifted(course: Course, place: list[int], to: list[int]) -> list[int]:
-    """Bind a subexpression, move its `let` outwards as far as a place, and return the place where it ends."""
+    """Bind a subexpression by a `let`, move the `let` outwards, and return the path to its last position.
+
+    Args:
+      course: the state, which is extended.
+      place: the path to the subexpression.
+      to: the path at which the `let` stops, even if it could move further.
+    """
     course.rewrite("new_bind", place)
     while place != to and course.rewrite("lift_bind", place):
         place = place[:-1]

@@ -1,4 +1,8 @@
-"""What guides `rlflow.search.macros.macro_search` over valleys of the cost: a sketch of the goal, and learnt macros."""
+"""The guides of `rlflow.search.macros.macro_search` for this task: a sketch of the goal, and learnt macros.
+
+A sketch measures the distance of a state from a desired form. A macro is a short sequence of rules that the search
+applies as one move. Both let the search accept rewrites that raise the cost at first.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,14 +13,17 @@ from rlflow.tasks.expressions.state import ExpressionState
 
 
 def inlined(state: ExpressionState) -> tuple[int, int, int, int]:
-    """Return how far a program is from one without calls, in which every `let` binds a number.
+    """Return the distance of a program from the form in which all calls are inlined and every `let` binds a number.
 
-    Such a program makes no vector or tuple of which it uses only parts: where an element of a `build` is used, the
-    rules reduce the `build` to this element.
+    In this form the rules can reduce each `build` from which one element is read to the expression of this element.
+    Therefore no vector or tuple is computed if only parts of it are used.
 
     Returns:
-      The numbers of calls of functions of the program, of its functions besides the last one, of `let`s around a vector
-      or tuple inside an expression, and of `let`s of a vector or tuple at the beginning of the function's body.
+      Four counts, compared in this order:
+      calls: calls of functions that the program defines.
+      functions: functions of the program besides the last one.
+      inner: `let`s inside an expression whose result is neither a Float nor an Integer.
+      outer: `let`s at the beginning of a function's body that bind a value that is neither a Float nor an Integer.
     """
     calls = functions = inner = outer = 0
     stack = [(state.expr, True)]  # an expression, and whether it is at the beginning of a function's body

@@ -31,7 +31,8 @@ from rlflow.tasks.expressions.syntax import UNITS, Program
 OPS = {op: number for number, op in enumerate(ARITY, start=1)}
 KINDS = {FLOAT: 0, INTEGER: 1, BOOL: 2, "Vec": 3, "Tuple": 4, "Lam": 5}
 NODE_FEATURES = len(KINDS) + 5
-FIRST, SECOND, THIRD, LATER, BINDS, IDENTICAL = range(6)  # kinds of edges
+# Kinds of edges: from the first, second, third or a later argument; from a binder; between equal subtrees.
+FIRST, SECOND, THIRD, LATER, BINDS, IDENTICAL = range(6)
 EDGE_FEATURES = 6
 
 
@@ -94,14 +95,24 @@ def rules_of(rule_set: str) -> tuple[str, ...]:
 
 
 class _Origin(NamedTuple):
-    """The state before a rewrite, as far as it determines ids: its table, and the rows of the redex."""
+    """The part of the state before a rewrite that determines the ids and the rewrites of the state after it.
+
+    Attributes:
+      ids: the id of each row.
+      next_id: the smallest unused id.
+      keys: the key of each node of the redex, in preorder.
+      sizes: the number of nodes of the subtree at each node of the redex.
+      redex: the row of the root of the redex.
+      parent: the id of the parent of the redex, or -1 if the redex is the whole expression.
+      rewrites: the rewrites of the state, as `_rewrites` returns them.
+    """
 
     ids: list[int]
     next_id: int
-    keys: list[bytes]  # keys of the nodes of the redex, in preorder
-    sizes: list[int]  # numbers of nodes of their subtrees
+    keys: list[bytes]
+    sizes: list[int]
     redex: int
-    parent: int  # id of the parent of the redex, -1 for the root
+    parent: int
     rewrites: Mapping[tuple, Rewrite]
 
 
@@ -109,8 +120,9 @@ class _Origin(NamedTuple):
 class ExpressionState(LocalState):
     """An expression; see `rlflow.common.task.LocalState`.
 
-    The cost of a node depends on the nodes around it at any distance: the operators that repeat it and, of an `if`, the
-    other arm. `reach` therefore has no bound, and a search computes gains anew where it would stop.
+    The cost of a node depends on other nodes at any distance: on the operators that repeat the node, and on the other
+    arm of an `if` around the node. `reach` is therefore practically infinite. A search keeps known gains although they
+    may be outdated, and computes all gains again before it concludes that no rewrite gains.
     """
 
     reach: ClassVar[int] = 10**9
@@ -133,7 +145,11 @@ class ExpressionState(LocalState):
 
     @cached_property
     def _numbering(self) -> tuple[list[int], int, frozenset[int]]:
-        """The id of each row, the next id, and `touched`."""
+        """(the id of each row, the smallest unused id, the ids in `touched`).
+
+        Outside the redex all nodes keep their ids. Inside, a subtree takes the ids of an equal subtree of the redex if
+        no other subtree has taken them.
+        """
         origin = self._origin
         if origin is None:
             return list(range(self.expr.size)), self.expr.size, frozenset(range(self.expr.size))
@@ -174,7 +190,11 @@ class ExpressionState(LocalState):
 
     @cached_property
     def _rewrites(self) -> dict[tuple, Rewrite]:
-        """All rewrites within the limit of locations, by (rule, id of the location, key), ordered as `matches`."""
+        """(rule number, id of the location, key of `Rewrite.plan`) → rewrite, in the order of `matches`.
+
+        At most `max_locations` rewrites of each rule are listed. Rewrites that the previous state had are the same
+        objects.
+        """
         task, ids, table = self.task, self.ids, self.table
         before = self._origin.rewrites if self._origin is not None else {}
         found: list[list[tuple]] = [[] for _ in task.rules]  # (row of the location, row of the redex, key)
@@ -304,6 +324,7 @@ class Table:
                     stack.append((node.args[each], row, each, (row, around) if each == under else around))
 
     def children(self, row: int) -> list[int]:
+        """Return the rows of the arguments of the node at a row."""
         result, child = [], row + 1
         for arg in self.exprs[row].args:
             result.append(child)
@@ -348,10 +369,11 @@ class Table:
         return result
 
     def edges(self) -> tuple[list[int], list[int], list[int]]:
-        """Return the senders, receivers and kinds of the edges.
+        """Return the senders, receivers and kinds of the edges, one list each.
 
-        An argument sends to its operator, a binder to its variables, and equal subtrees of more than one node, or equal
-        externals, to the next one in preorder and back.
+        An edge leads from each argument to its operator, and from each binder to its variables. Two edges of kind
+        IDENTICAL, one in each direction, join each subtree of several nodes, or external, to the next equal one in
+        preorder.
         """
         senders, receivers, kinds = [], [], []
         for row in range(1, len(self.exprs)):
@@ -389,10 +411,11 @@ class Table:
         return result
 
     def features(self) -> np.ndarray:
-        """Return float32 [n, NODE_FEATURES].
+        """Return the features of the nodes, float32 [n, NODE_FEATURES].
 
-        The columns are the kind of the type (one-hot), the rank as log16 of the number of elements, how often the node
-        is computed as log16, the logarithm of the number of nodes of the subtree, and sign and logarithm of a constant.
+        The first columns are the kind of the type (one-hot, KINDS). Five columns follow: the log16 of the number of
+        elements (the rank); the number of `build`s and `sumbuild`s that repeat the node; the log2 of the number of
+        nodes of the subtree, divided by 8; and the sign and log(1 + magnitude) of a constant.
         """
         result = np.zeros((len(self.exprs), NODE_FEATURES), np.float32)
         times = [0.0] * len(self.exprs)

@@ -7,9 +7,10 @@ A file of programs holds definitions. A definition may call the ones before it:
     (def scal (Vec Float) ((a : Float) (v : Vec Float))
       (build (size v) (lam (i : Integer) (mul a (index i v)))))
 
-`programs` returns one program for each definition. As in Knossos, a program is a chain `(let (scal (lam (arg : (Tuple
-Float (Vec Float))) …)) scal)` of the definitions that it needs, so that rules can inline calls and delete definitions.
-A function of several arguments takes one tuple, whose parts `let`s name; the last parameter has the outermost `let`.
+`parse_programs` returns one program for each definition. As in Knossos, a program is a chain of `let`s around the name
+of its function, `(let (scal (lam (arg : (Tuple Float (Vec Float))) …)) scal)`. The chain holds the definitions that the
+program needs, so that rules can inline calls and delete definitions. A function of several arguments takes one tuple.
+`let`s in its body name the parts of the tuple; the last parameter has the outermost `let`.
 """
 
 import re
@@ -34,7 +35,7 @@ from rlflow.tasks.expressions.expr import (
 
 UNITS = 10_000  # units of cost for a cost of 1, see `cost`
 CALL_OF_UNKNOWN = 7 * UNITS  # cost of a function without a definition of its cost
-# The free variables of an expression that stands alone.
+# Name → type of the free variables of an expression that stands alone.
 FREE_TYPES = {
     **dict.fromkeys("ijk", INTEGER), **dict.fromkeys("xyzab", FLOAT), "p": BOOL, **dict.fromkeys("uvw", vec(FLOAT)),
 }  # fmt: skip
@@ -294,7 +295,13 @@ def _chain(name: str, functions: Mapping[str, Expr]) -> Expr:
 
 
 def _bind(expr: Expr, outer: Mapping[str, int], depth: int = 0) -> Expr:
-    """Replace the externals that are functions of the chain by variables; `outer` has their indices at depth 0."""
+    """Replace the externals that are functions of the chain by bound variables.
+
+    Args:
+      expr: the expression.
+      outer: name of a function of the chain → its de Bruijn index outside all binders of the function's body.
+      depth: number of binders between there and `expr`.
+    """
     if expr.op == "external" and expr.value.name in outer:
         return Expr.variable(outer[expr.value.name] + depth, expr.type)
     if not expr.args:
@@ -318,7 +325,13 @@ def to_text(expr: Expr, bound: Sequence[str] = ()) -> str:
 
 
 def to_lists(expr: Expr, bound: tuple = (), used: frozenset = frozenset()):
-    """Return an expression as nested lists of strings; `used` are names that binders must not take."""
+    """Return an expression as nested lists of strings.
+
+    Args:
+      expr: the expression.
+      bound: names of the binders around it, the innermost first.
+      used: names that binders must not take; empty for `bound` and the names of externals in the expression.
+    """
     op = expr.op
     if op == "constant":
         return {True: "true", False: "false"}[expr.value] if expr.type == BOOL else repr(expr.value)
@@ -356,7 +369,12 @@ def _fresh(expr: Expr, used: frozenset) -> str:
 
 
 def layout(part, indent: int = 0) -> str:
-    """Return nested lists as an s-expression that is broken at COLUMNS columns where possible."""
+    """Return nested lists as an s-expression that is broken at COLUMNS columns where possible.
+
+    Args:
+      part: the nested lists of strings.
+      indent: number of columns before the s-expression in its first line.
+    """
     line = show(part)
     if isinstance(part, str) or indent + len(line) <= COLUMNS:
         return line

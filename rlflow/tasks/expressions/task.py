@@ -45,7 +45,7 @@ def read_program(text: str, name: str = "") -> Program:
 
 
 def named_program(model: str) -> Program:
-    """Return the program that the option `model` names, see the module.
+    """Return the program that the option `model` names, as the module docstring describes.
 
     Raises:
       RLFlowError: there is no such program.
@@ -63,7 +63,12 @@ def named_program(model: str) -> Program:
 
 
 def relative_saving(before: ExpressionState, after: ExpressionState, initial: ExpressionState) -> float:
-    """Return the saved cost in percent of the initial cost."""
+    """Return the reward of a step: the cost that it saves, in percent of the initial cost.
+
+    Args:
+      before, after: the states before and after the step.
+      initial: the initial state of the episode.
+    """
     return 100.0 * (before.objective - after.objective) / max(initial.objective, 1)
 
 

@@ -5,10 +5,10 @@
 | `placement.json` | the memory, address and lifetime of every tensor; the simulated latency and the proved bound |
 | `MEMORY.csv` | buffers in the format of MiniMalloc: id, lower (first step), upper (last + 1), size, offset |
 | `timelines.png` | steps on the x axis and addresses on the y axis, one panel for each memory |
-| `shift-*.png` | rows: memories of the heuristic's placement; columns: memories here (the paper's Figures 6 and F.2) |
+| `shift-*.png` | megabytes by memory in the heuristic's placement (rows) and in this one (columns); Figures 6, F.2 |
 
 `placement.json` is written last, so a folder with this file is complete. An `instance` is a
-`rlflow.tasks.placement.task.Placements`.
+`rlflow.tasks.placement.task.Placements`. Numbers of figures refer to the paper (Khadka et al. 2021).
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ from rlflow.reports import charts
 from rlflow.tasks.placement.packing import addresses
 from rlflow.tasks.placement.simulators import COMPILER, place
 
-FORMAT = 1  # of placement.json
+FORMAT = 1  # the format of placement.json
 WEIGHTS, ACTIVATION = "weights", "activation"
 UNLIMITED = 2**62  # bytes
 
@@ -30,9 +30,9 @@ UNLIMITED = 2**62  # bytes
 def tensors_of(instance, decision: np.ndarray) -> list[dict]:
     """Return one entry for every tensor of a valid decision, in run order.
 
-    First fit in run order assigns addresses, as in `compiler`. If a memory is then higher than its section bound, the
-    search of `packing` looks for better addresses. `additive` compares only sums of bytes, so its tensors may still end
-    above the capacity.
+    First fit in run order assigns addresses, as in `compiler`. If the highest address of a memory is then above the
+    lower bound of `packing.section_bound`, `packing.addresses` searches for better addresses. `additive` compares only
+    sums of bytes, so its tensors may still end above the capacity.
 
     Args:
       instance: the instance.
@@ -81,7 +81,12 @@ def shifts(before: list[dict], after: list[dict], names: list[str], tensor: str)
 
 
 def csv_of(tensors: list[dict], memory: str) -> str:
-    """Return the buffers of one memory as CSV in the format of MiniMalloc's solutions, with a header."""
+    """Return the buffers of one memory as CSV in the format of MiniMalloc's solutions, with a header.
+
+    Args:
+      tensors: the result of `tensors_of`.
+      memory: the name of the memory.
+    """
     lines = ["id,lower,upper,size,offset"]
     for k, one in enumerate(tensors):
         if one["memory"] == memory:
@@ -91,7 +96,12 @@ def csv_of(tensors: list[dict], memory: str) -> str:
 
 @charts.styled()
 def timelines(instance, tensors: list[dict]):
-    """Return a figure with one panel for each memory: rectangles of tensors over steps and addresses in MB."""
+    """Return a figure with one panel for each memory: rectangles of tensors over steps and addresses in MB.
+
+    Args:
+      instance: the instance.
+      tensors: the result of `tensors_of`.
+    """
     from matplotlib.patches import Rectangle
 
     memories = instance.device.memories
@@ -116,11 +126,11 @@ def timelines(instance, tensors: list[dict]):
 
 
 def embedding(maps: np.ndarray, rewards: np.ndarray):
-    """Return a figure of maps in the plane of their first two principal components (the paper's Figure 5 has UMAP).
+    """Return a figure of maps in the plane of their first two principal components (Figure 5 of the paper uses UMAP).
 
     Args:
-      maps: int [B, n, 2], the memories of weights and activations.
-      rewards: float [B], the colours.
+      maps: int [B, n, 2], the memory of the weights and of the activation of each operator, for B placements.
+      rewards: float [B], the reward of each placement, shown as its colour.
     """
     hot = np.eye(maps.max() + 1, dtype=np.float32)[maps].reshape(len(maps), -1)
     hot -= hot.mean(axis=0)

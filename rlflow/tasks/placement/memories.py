@@ -20,13 +20,20 @@ import yaml
 from rlflow.common.errors import RLFlowError, first_line
 from rlflow.common.files import CONFIGS
 
-FEMTO = 10**15  # femtoseconds of a second; all times are whole femtoseconds, so sums are exact and equal everywhere
+FEMTO = 10**15  # femtoseconds per second; times are whole femtoseconds, so sums are exact and equal on all machines
 KEYS = {"name", "tera_ops", "element_bytes", "staging_bytes", "memories"}
 
 
 @dataclass(frozen=True)
 class Memory:
-    """One memory. capacity: bytes.  fs_per_byte: femtoseconds of a byte.  weights_only: True if it is read-only."""
+    """One memory of a device.
+
+    Attributes:
+      name: the name for people.
+      capacity: bytes.
+      fs_per_byte: femtoseconds that the port of the memory takes for one byte.
+      weights_only: True for a read-only memory, which holds weights and no activations.
+    """
 
     name: str
     capacity: int
@@ -40,10 +47,11 @@ class Device:
 
     Attributes:
       name: the name for people.
-      ops_per_second: operations a second.
+      ops_per_second: floating-point operations per second.
       element_bytes: bytes of a real number.
-      staging: bytes of the fastest memory in which `compiler` keeps what is on its way from or to another memory.
-      memories: the memories.
+      staging: bytes of the fastest memory that the simulator `compiler` reserves for data on its way from or to another
+        memory (the staging buffer).
+      memories: the M memories.
     """
 
     name: str
@@ -54,18 +62,25 @@ class Device:
 
     @property
     def capacities(self) -> np.ndarray:
+        """The capacity of each memory in bytes, int64 [M]."""
         return np.array([memory.capacity for memory in self.memories], np.int64)
 
     @property
     def fs_per_byte(self) -> np.ndarray:
+        """Femtoseconds per byte of the port of each memory, int64 [M]."""
         return np.array([memory.fs_per_byte for memory in self.memories], np.int64)
 
     @property
     def weights_only(self) -> np.ndarray:
+        """True for each read-only memory, bool [M]."""
         return np.array([memory.weights_only for memory in self.memories], bool)
 
     def compute_fs(self, flops: np.ndarray) -> np.ndarray:
-        """Return the femtoseconds, int64 [n], of numbers of operations, rounded up."""
+        """Return the time of computation in femtoseconds, int64 [n], rounded up.
+
+        Args:
+          flops: int64 [n], numbers of floating-point operations.
+        """
         return np.ceil(flops * (FEMTO / self.ops_per_second)).astype(np.int64)
 
 

@@ -14,9 +14,9 @@ it overlaps in time. It cuts what cannot end well:
 - *Decomposition*: where no unassigned buffer crosses from one section to the next, both sides are solved apart.
 - No other buffer is tried in the place of a buffer that no unassigned one overlaps, because nothing can lie above it.
 
-Ranks decide ties. They are made anew for each part of a decomposition. RANKS are tried in turns with more and more
-nodes, as in the authors' program (https://github.com/google/minimalloc). The search counts nodes, not seconds, so
-results are equal everywhere.
+The rank of a buffer decides among equal addresses. Each part of a decomposition gets new ranks. The search is repeated
+with each order of RANKS in turn and with a growing limit of nodes, as in the authors' program
+(https://github.com/google/minimalloc). The search counts nodes, not seconds, so results are equal on all machines.
 
     >>> pack(np.array([0, 3, 0, 9, 0]), np.array([3, 9, 9, 21, 21]), np.array([4, 4, 4, 4, 4]), 12).tolist()
     [8, 8, 4, 4, 0]
@@ -29,10 +29,12 @@ import numpy as np
 from rlflow.tasks.placement.simulators import compiled
 
 NODES = 2_000_000  # largest number of nodes of a search
-FEW_NODES = 5_000  # the same for a search of `addresses`, whose lifetimes are mostly short
+FEW_NODES = 5_000  # largest number of nodes of a search of `addresses`, where most lifetimes are short
 FOUND, IMPOSSIBLE, STOPPED = 0, 1, 2
-WIDTH, AREA, TOTAL = range(3)  # keys of ranks: steps, steps · bytes, bytes of the largest section that has no address
-RANKS = ((WIDTH, AREA, TOTAL), (TOTAL, AREA, WIDTH), (TOTAL, WIDTH, AREA))  # the largest keys come first
+# Keys of ranks: the number of steps of a buffer; steps · bytes; and the bytes of all buffers without an address in the
+# section of the buffer where these bytes are most.
+WIDTH, AREA, TOTAL = range(3)
+RANKS = ((WIDTH, AREA, TOTAL), (TOTAL, AREA, WIDTH), (TOTAL, WIDTH, AREA))  # buffers with larger keys come first
 FAR = np.iinfo(np.int64).max
 # Columns of a frame of the search, and values of its STAGE.
 DEPTH, MEMBERS, COUNT, FIRST, END, LEAST, POSITION, USED, STAGE, CURSOR, TRIED, IS_TOPMOST = range(12)
@@ -79,7 +81,7 @@ class _Buffers(NamedTuple):
 
 
 def sections(lower: np.ndarray, upper: np.ndarray) -> np.ndarray:
-    """Return the steps, ascending, whose buffers are all maximal sets that exist at the same time.
+    """Return one step of each section, ascending, int64 [s]: the buffers that exist at these steps are the sections.
 
     Args:
       lower, upper: int64 [n], buffer i exists at the steps lower[i] … upper[i] − 1.
@@ -91,7 +93,10 @@ def sections(lower: np.ndarray, upper: np.ndarray) -> np.ndarray:
 
 
 def section_bound(lower: np.ndarray, upper: np.ndarray, sizes: np.ndarray) -> int:
-    """Return the most bytes that exist at the same step: no packing is lower. Arguments are as in `pack`."""
+    """Return the largest total size in bytes of buffers that exist at the same step, a lower bound on every height.
+
+    The arguments are as in `pack`.
+    """
     steps = sections(lower, upper)
     alive = (lower <= steps[:, None]) & (steps[:, None] < upper)
     return int((alive @ sizes).max(initial=0))
@@ -151,11 +156,16 @@ def pack(
 
 
 def addresses(lower: np.ndarray, upper: np.ndarray, sizes: np.ndarray, capacity: int, known: np.ndarray) -> np.ndarray:
-    """Return addresses, int64 [n], at the section bound, else below the capacity, else the known ones.
+    """Search for addresses whose highest end is `section_bound`, or else at most the capacity.
+
+    No search is made for a height that the known addresses already have.
 
     Args:
       lower, upper, sizes, capacity: as in `pack`.
       known: int64 [n], addresses of the same buffers; they may end above the capacity.
+
+    Returns:
+      int64 [n], the address of each buffer; `known` if no search finds better addresses.
     """
     height, bound = int((known + sizes).max(initial=0)), section_bound(lower, upper, sizes)
     for limit in [bound] * (height > bound) + [capacity] * (height > capacity):
@@ -198,9 +208,10 @@ def _is_before(b, i, j):
 def _search(b, everything):
     """Assign all buffers, `everything`, and return FOUND, IMPOSSIBLE or STOPPED.
 
-    A frame stands for free buffers, sorted by rank, that exist in the sections FIRST … END − 1 only. All of them get an
-    address above LEAST, or LEAST if they stand at POSITION or behind it. If no buffer crosses between two of these
-    sections, the frame solves part after part, else it tries one buffer after another.
+    A frame stands for free buffers (without an address), sorted by rank, that exist in the sections FIRST … END − 1
+    only. All of them get an address above LEAST, or LEAST itself if their position in the sorted list is at least
+    POSITION. If no free buffer exists on both sides of a boundary between two of these sections, the frame solves the
+    two sides one after the other. Otherwise it tries one buffer after another.
     """
     n, top, result = len(everything), 0, FOUND
     frames, lists = np.zeros((2 * n + 3, FIELDS), np.int64), np.zeros(4 * n + 1, np.int64)

@@ -1,12 +1,13 @@
 """The integer program of a placement: the optimum of the simulator `additive`, and lower bounds of both simulators.
 
 A variable y(k, m) is 1 if tensor k lies in memory m or in a faster one, so x(k, m) = y(k, m) − y(k, m − 1) is 1 if it
-lies in memory m. t(i) is the time of step i; Σ t(i) is minimised. Equations in the words of `simulators.py`:
+lies in memory m. t(i) is the time of step i; Σ t(i) is minimised. The constraints, in the notation of `simulators.py`:
 
 - y(k, m) ≥ y(k, m − 1), and equality for an activation in a read-only memory. The last memory holds the rest.
-- Weights and the activations that are alive have at most the capacity of memory m. The rows of sections suffice, the
-  maximal sets of activations that are alive together. The memories 0 … m together have at most the sum of their
-  capacities. This follows from the rows of each memory, but solvers cut and branch well on rows of variables y alone.
+- Weights and the activations that are alive have at most the capacity of memory m. Rows for the sections, the maximal
+  sets of activations that are alive together, suffice. The memories 0 … m together have at most the sum of their
+  capacities. This follows from the rows of each memory, but solvers cut and branch better on rows with variables y
+  only.
 - t(i) ≥ compute(i).
 - `additive`: t(i) ≥ P(i, m) for every memory m. The program is exact: the rectifier leaves its placements as they are.
 - A step of `additive` with few tensors has a variable λ(p) for each *pattern* p, a choice of memory for each of its
@@ -38,8 +39,8 @@ from rlflow.tasks.placement.simulators import LOOKAHEAD, Problem
 TOLERANCE = 1e-6  # relative
 GAP = 9e-5  # relative gap at which the search for a better placement ends
 SCALE = 1000.0  # largest time and size in the program's own units, so that numbers are neither tiny nor huge
-PATTERNS = 300  # largest number of patterns of a step
-ONE = -1  # the key of the constant in the terms of an expression
+PATTERNS = 300  # largest number of patterns of a step; steps with more patterns get the rows t(i) ≥ P(i, m) instead
+ONE = -1  # the key of the constant in linear expressions, which are dictionaries of column → coefficient
 
 
 class Solved(NamedTuple):
@@ -68,7 +69,8 @@ class _Model:
     """Columns and rows of a program, built one by one."""
 
     def __init__(self):
-        self.cost, self.least, self.most, self.whole = [], [], [], []  # of each column
+        # For each column its cost, lower and upper bound, and whether it is an integer.
+        self.cost, self.least, self.most, self.whole = [], [], [], []
         self.rows, self.columns, self.values, self.lower, self.upper = [], [], [], [], []
 
     def column(self, least: float = 0.0, cost: float = 0.0, whole: bool = False) -> int:
@@ -139,6 +141,7 @@ class _Program:
             self.model.row(self.inside(k, m), equal=k >= self.n and bool(self.problem.weights_only[m]))
 
     def capacities(self) -> None:
+        """Add the rows of the capacity of each memory m, and of the memories 0 … m together."""
         made = np.flatnonzero(self.problem.outputs)
         last = self.problem.last[made]
         alive = [made[(made <= step) & (last >= step)] + self.n for step in sections(made, last + 1)] or [made]
@@ -147,7 +150,12 @@ class _Program:
                 self.capacity(first, m, alive)
 
     def capacity(self, first: int, last: int, alive: list[np.ndarray]) -> None:
-        """Add the rows of the memories first … last together; `alive` are sets of activations."""
+        """Add the rows of the capacity of the memories first … last together.
+
+        Args:
+          first, last: the numbers of the memories.
+          alive: sets of activations that are alive together, by their tensor numbers.
+        """
 
         def held(tensors) -> list[tuple[float, dict[int, float]]]:
             inside = (_sum((1.0, self.upto(k, last)), (-1.0, self.upto(k, first - 1))) for k in tensors)
@@ -160,7 +168,7 @@ class _Program:
             self.model.row(_sum((1.0, room), *held(tensors.tolist())))
 
     def traffic(self, i: int) -> dict[int, int]:
-        """Return tensor → bytes that step i reads and writes of it."""
+        """Return tensor → the bytes of this tensor that step i reads and writes."""
         problem, n = self.problem, self.n
         result = {i: int(problem.weight_reads[i]), n + i: int(problem.outputs[i])}
         for k in range(problem.starts[i], problem.starts[i + 1]):
@@ -194,7 +202,15 @@ class _Program:
         return _sum((1.0, {self.times[i]: 1.0}), *((-scale * size, terms) for size, terms in port))
 
     def patterns(self, i: int, traffic: dict[int, int], choices: list[list[int]], given: list[int]) -> None:
-        """Add the patterns of step i. A choice is a list of memories; `given` are the bytes of inputs on each port."""
+        """Add the patterns of step i.
+
+        Args:
+          i: the step.
+          traffic: the result of `traffic`.
+          choices: lists of memories. Each memory whose port can exceed compute(i) is a list of its own, and the other
+            memories are one list.
+          given: bytes of the model's inputs that the step reads through each port.
+        """
         cost, longest, members = self.problem.fs_per_byte.tolist(), {}, {}
         for pattern in itertools.product(range(len(choices)), repeat=len(traffic)):
             port = list(given)
@@ -254,7 +270,8 @@ class _Program:
         full, busy, most = model.column(whole=True), model.column(whole=True), sum(size for size, _ in ahead)
         staged = {self.staged[i, m][0]: 1.0, full: most, busy: most}
         model.row(_sum((1.0, staged), *((-size, terms) for size, terms in ahead)))
-        # At most these bytes are staged then: slower ports have still what they had, and no port has written.
+        # Upper limit of the staged bytes at the end of the turn: slower ports still stage the bytes of the step before,
+        # and no port has completed a write.
         held = [(1.0, {self.staged[i if port <= m else i - 1, port][0]: 1.0}) for port in range(1, self.last + 1)]
         for port in range(1, self.last + 1):
             held += [(1.0, {self.staged[i - 1, port][1]: 1.0}), (self.evicted[i], self.inside(self.n + i, port))]
@@ -291,6 +308,9 @@ def solve(problem: Problem, seconds: float) -> Solved:
 
 
 def lower_bound(problem: Problem) -> int:
-    """Return the bound of the relaxation without integers, in femtoseconds; equal problems give equal bounds."""
+    """Return a lower bound on the latency of every placement in femtoseconds, by the relaxation without integers.
+
+    The result depends on the problem alone, so equal problems give equal bounds.
+    """
     program = _Program(problem)
     return program.femtoseconds(program.model.solve(600.0, whole=False).fun)

@@ -1,7 +1,7 @@
 """Searches for a placement without learning: greedy-DP and annealing.
 
-Every search counts its evaluations, so that methods can be compared at equal evaluations. It returns the best valid
-decision, the numbers of evaluations at which it improved, and the objectives there.
+Every search counts its evaluations, so that methods can be compared after equal numbers of evaluations. It returns the
+best valid decision and the curve of its improvements (`Found`).
 """
 
 import math
@@ -18,7 +18,7 @@ ANNEALED = 1_000_000  # evaluations of one annealing in `best_placement`
 # Temperatures of annealing, in units of the relative change of the objective: first, first from a good start, last.
 HOT, WARM, COLD = 0.02, 0.002, 0.0001
 SWAPS = 0.5  # share of the steps of annealing that swap two tensors
-CHUNK = 1000  # steps of annealing between two looks at the clock
+CHUNK = 1000  # steps of annealing after which the deadline is checked
 
 
 class Found(NamedTuple):
@@ -58,7 +58,14 @@ class Best:
         return result
 
     def count(self, evaluations: int, first: int, decision: np.ndarray, objective: int) -> None:
-        """Count evaluations, whose best one was number `first` from 0 on."""
+        """Count evaluations, and keep the best one if it is an improvement.
+
+        Args:
+          evaluations: the number of evaluations.
+          first: the number of the best one among these evaluations, from 0.
+          decision: int64 [n], its decision.
+          objective: its latency in femtoseconds.
+        """
         if objective < self.objective:
             self.decision, self.objective = decision, objective
             self.curve.append((self.evaluations + first + 1, objective))
@@ -74,14 +81,15 @@ def all_slowest(instance: Placements) -> np.ndarray:
 
 
 def greedy_dp(instance: Placements, limit: int = 10**9, seconds: float = math.inf) -> Found:
-    """Choose the best of all maps of one operator after another, until a pass changes nothing (the paper's baseline).
+    """Improve the memories of one operator after another, until a pass changes nothing (the paper's baseline).
 
-    The other operators keep their maps. The first pass begins with all tensors in the last memory. A map that needs a
-    repair is not taken, as in the paper, where its reward is negative.
+    All M² options of an operator (memory of its weights, memory of its activation) are evaluated while the other
+    operators keep theirs, and the best option is taken. The first pass begins with all tensors in the last memory. An
+    option that needs a repair is not taken. This agrees with the paper, where such an option has a negative reward.
 
     Args:
       instance: the instance.
-      limit: largest number of evaluations; the last operator is finished.
+      limit: largest number of evaluations; all options of the last operator are still evaluated.
       seconds: time limit.
     """
     decision, options = all_slowest(instance), instance.memories**2
@@ -95,7 +103,7 @@ def greedy_dp(instance: Placements, limit: int = 10**9, seconds: float = math.in
             maps[:, node] = np.arange(options)
             result = best.evaluate(maps)
             objectives = np.where(result.repaired == 0, result.objectives, np.iinfo(np.int64).max)
-            objectives[decision[node]] -= 1  # of equal maps the present one stays
+            objectives[decision[node]] -= 1  # of equally good options the present one stays
             decision[node] = int(objectives.argmin())
     return best.found()
 
@@ -107,8 +115,8 @@ def anneal(
 
     Args:
       instance: the instance.
-      limit: number of evaluations. The temperature falls geometrically over them, or over the seconds if these are over
-        first.
+      limit: number of evaluations. The temperature falls geometrically over the evaluations, or over the seconds if the
+        seconds end first.
       seed: seed of the random numbers.
       start: int64 [n], a good decision to begin with; None for all tensors in the last memory.
       seconds: time limit.
@@ -134,14 +142,15 @@ def anneal(
 
 @compiled
 def _anneal(problem, addresses, maps, objective, moved, other, shifts, logarithms, temperatures):
-    """Anneal a rectified map in place, int64 [2, n], of weights and activations.
+    """Anneal a rectified map in place: `maps`, int64 [2, n], the memories of weights and activations.
 
-    Step k moves the tensor moved[k] by shifts[k] memories if other[k] is negative, and swaps both otherwise. Tensors
-    have the numbers of their places in the flat map. A change for the worse is accepted if its relative size is below
-    −temperatures[k] · logarithms[k].
+    Step k moves the tensor moved[k] by shifts[k] memories if other[k] is negative. Otherwise it swaps the memories of
+    moved[k] and other[k]. The number of a tensor is its index in the flat map. A step that raises the latency is
+    accepted if the relative increase is at most −temperatures[k] · logarithms[k].
 
     Returns:
-      (lowest latency of a step, the last accepted latency, the step of the lowest one, its map).
+      (the lowest latency of all steps, the last accepted latency, the number of the step with the lowest latency, the
+      map of this step); latencies are in femtoseconds.
     """
     memories, lowest, first, found = len(problem.capacity), np.int64(2**62), 0, maps.copy()
     for k in range(len(moved)):
@@ -164,8 +173,8 @@ def _anneal(problem, addresses, maps, objective, moved, other, shifts, logarithm
 def best_placement(instance: Placements, seconds: float, seed: int) -> tuple[dict[str, Found], int]:
     """Place a model by the heuristic, by the integer program, and by annealing from the best placement so far.
 
-    Annealing begins again and again in the time that the integer program leaves, until a placement meets the bound. The
-    integer program gets half of the time if it is only a relaxation.
+    Annealing is repeated in the time that the integer program leaves, until a placement meets the bound. The integer
+    program gets half of the time if it is only a relaxation (simulator `compiler`), and may use all of it otherwise.
 
     Args:
       instance: the instance.

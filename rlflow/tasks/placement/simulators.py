@@ -1,7 +1,8 @@
 """Two deterministic simulators of a placement: `additive`, and `compiler`, a black box with a compiler's decisions.
 
 Memories are numbered from the fastest, 0, to the last, which holds everything. Operator i of n has the weights W_i in
-memory w_i and the activation A_i in memory a_i. All times are whole femtoseconds, so results are equal everywhere.
+memory w_i and the activation A_i in memory a_i. A *map* is the choice of all w_i and a_i. All times are whole
+femtoseconds, so results are equal on all machines.
 
 **Rectifier** (both). Weights come first, in run order: W_i goes to the first memory from the requested one on in which
 all weights so far and W_i fit. Then activations, in run order: A_i goes to the first memory from the requested one on
@@ -19,13 +20,13 @@ its last reader. Read-only memories take weights only. A rectified placement is 
 
 and the step takes t_i = max(FLOPs of operator i / speed, max_m P(i, m)). The result is Σ t_i.
 
-**Time of `compiler`.** Ports work ahead and behind. What is on its way from or to a memory m > 0 lies in the staging
-buffer, in the order of events of each step i:
+**Time of `compiler`.** A port may load weights before their step and complete writes after their step. Data on its way
+from or to a memory m > 0 lies in the staging buffer. The events of each step i, in their order:
 
 1. *Weights* in m > 0 load only what was not prefetched: P counts the rest.
 2. *Inputs* in m > 0 whose write is not complete are flushed: P counts the rest of the write, then the read.
 3. *Eviction*: an activation in a_i > 0 that the next step does not read, and that fits into the free part of the
-   staging buffer, is written behind: P does not count the write. Otherwise, and in the last step, P counts it.
+   staging buffer, is written in later steps: P does not count the write. Otherwise, and in the last step, P counts it.
 4. t_i = max(compute, max_m P(i, m)) as above, and port m is idle for t_i − P(i, m).
 5. In its idle time, port m > 0 first completes writes of earlier steps, the oldest first. It then prefetches weights
    of the operators i + 1 … i + LOOKAHEAD, in run order, as far as the staging buffer has room.
@@ -60,11 +61,11 @@ class Problem(NamedTuple):
     """A workload on a device, as arrays that compiled functions take; see `Workload` and the module docstring.
 
     Attributes:
-      compute: int64 [n], femtoseconds.
+      compute: int64 [n], femtoseconds of computation of each operator.
       weights, weight_reads, outputs, last, starts, sources, reads, given: as in `Workload`.
       capacity: int64 [M], bytes.
-      fs_per_byte: int64 [M].
-      weights_only: bool [M].
+      fs_per_byte: int64 [M], femtoseconds per byte of the port of each memory (b_m).
+      weights_only: bool [M], True for a read-only memory.
       staging: bytes of the staging buffer; 0 for `additive`.
     """
 
@@ -84,7 +85,13 @@ class Problem(NamedTuple):
 
 
 def problem_of(workload: Workload, device: Device, simulator: str) -> Problem:
-    """Return the problem of a workload on a device for one of SIMULATORS."""
+    """Return the problem of a workload on a device.
+
+    Args:
+      workload: the operators of the model.
+      device: the memories and the speed.
+      simulator: one of SIMULATORS; `compiler` reserves the staging buffer in the fastest memory.
+    """
     capacity = device.capacities
     if simulator == COMPILER:
         capacity[0] -= device.staging

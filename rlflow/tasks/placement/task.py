@@ -37,7 +37,7 @@ class Placements:
       workload: the operators.
       device: the memories and the speed.
       simulator: one of `simulators.SIMULATORS`.
-      problem: both as arrays.
+      problem: the workload and the device as arrays.
       memories: M, the number of memories.
     """
 
@@ -81,7 +81,8 @@ class Placements:
         """Rectify decisions, int [B, n], and simulate them.
 
         Returns:
-          Latencies in femtoseconds, the decisions after the rectifier, and the number of operators that it changed.
+          The latencies in femtoseconds, int64 [B]; the decisions after the rectifier, int64 [B, n]; and the number of
+          operators that the rectifier changed in each decision, int64 [B].
         """
         return self.evaluate_moved(decisions)[0]
 
@@ -116,10 +117,10 @@ class Placements:
         return self.evaluate((self.memories * memory[:n] + memory[n:])[None]).decisions[0]
 
     def control(self) -> np.ndarray:
-        """Return the placement of a greedy heuristic, our stand-in for a compiler's own, int64 [n].
+        """Return the placement of a greedy heuristic, int64 [n], which stands for the placement of a real compiler.
 
-        Tensors with the most traffic for each byte and step that they occupy come first, each into the fastest memory
-        with room. The heuristic evaluates nothing.
+        Tensors are placed in the order of their traffic per byte and step that they occupy, highest first, each in the
+        fastest memory with room. The heuristic compares no simulated latencies.
         """
         return self.usual
 

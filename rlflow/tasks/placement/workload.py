@@ -1,8 +1,9 @@
 """The workload of a placement: the operators of an ONNX model in run order, their tensors and the paper's 19 features.
 
-A convolution absorbs the elementwise operators that follow it and read nothing else that varies but one summand, as
-compilers of accelerators do. ResNet-50 then has 57 operators and ResNet-101 has 108, as in the paper (Khadka et al.
-2021). Every other operator stands alone. It moves its data even if it only renames them, such as Reshape.
+A convolution absorbs the elementwise operators that follow it, as compilers of accelerators do. An absorbed operator
+reads no other tensor that depends on the model's inputs, except that a sum may read one further summand. ResNet-50 then
+has 57 operators and ResNet-101 has 108, as in the paper (Khadka et al. 2021). Every other operator stands alone. It
+reads and writes its data even if ONNX Runtime would return a view, as for Reshape.
 
 An operator has at most two tensors to place: its weights (all its constant inputs together; operators that share
 constants have copies) and its activation (all its outputs together).
@@ -135,9 +136,9 @@ def workload_of(graph: Graph, element_bytes: int) -> Workload:
 
 
 def _operators(graph: Graph) -> list[list[Node]]:
-    """Return the nodes of each operator, in run order: the canonical order of the last node of each."""
+    """Return the nodes of each operator, in run order: the canonical order of the last nodes of the operators."""
     groups: list[list[Node]] = []
-    of: dict[int, list[Node]] = {}  # tensor → the convolution's group that it is the result of
+    of: dict[int, list[Node]] = {}  # result of a convolution with its absorbed operators → their nodes
     for node_id in graph.order:
         node = graph.nodes[node_id]
         if node.constant:
@@ -155,7 +156,16 @@ def _operators(graph: Graph) -> list[list[Node]]:
 
 
 def _absorbing(graph: Graph, node: Node, of: dict, groups: list) -> list[Node] | None:
-    """Return the latest convolution whose result only this node reads and which may absorb the node, or None."""
+    """Return the nodes of the convolution that absorbs a node, or None if no convolution absorbs it.
+
+    Only this node may read the result of the convolution. Of two such convolutions the later one absorbs the node.
+
+    Args:
+      graph: the graph.
+      node: the node.
+      of: result of a convolution with its absorbed operators → their nodes.
+      groups: the nodes of each operator so far, in run order.
+    """
     inputs = varying(graph, node)
     may = len(inputs) == 1 and node.op in ABSORBED | SUMS or len(set(inputs)) == 2 and node.op in SUMS
     if not may or node.domain:
@@ -185,7 +195,10 @@ def _name(graph: Graph, node: Node) -> str:
 
 
 def _features(graph: Graph, groups: list[list[Node]], weights: np.ndarray) -> np.ndarray:
-    """Return the features of Table 1 of the paper, float32 [n, 19]; maps are (x, y, z) = (width, height, channels)."""
+    """Return the features of Table 1 of the paper, float32 [n, 19].
+
+    The sizes (x, y, z) of a feature map are its width, height and channels.
+    """
     n, rows = len(groups), []
     for k, group in enumerate(groups):
         node = group[0]
@@ -212,7 +225,7 @@ def _shape(graph: Graph, tensor: int) -> tuple:
 
 
 def _pair(sizes) -> tuple[int, int]:
-    """Return (x, y) of an attribute that lists y, x; (0, 0) without one, and one number for both."""
+    """Return (x, y) of an attribute that lists [y, x]; (0, 0) for an empty list, (x, x) for one number."""
     sizes = tuple(sizes or ())
     return (sizes[-1], sizes[max(len(sizes) - 2, 0)]) if sizes else (0, 0)
 

@@ -1,8 +1,8 @@
 """Programs of the Knossos repository, and the best rewrite sequences that it records for them.
 
 The files `*.ks` hold the programs of `rlo/src/rlo/ksc/` of microsoft/knossos-ksc (commit df0ddb3, MIT licence, see
-LICENSE), written by this package's printer. `sequences.txt` and `chains.txt` hold the recorded sequences, each derived
-again with this package's rules and costs:
+LICENSE), written by `syntax.program_text`. `sequences.txt` and `chains.txt` hold the recorded sequences. Each sequence
+was repeated with the rules and costs of `rlflow.tasks.expressions`. A line has these columns, separated by tabs:
 
     SET/NAME  RULES  SOURCE  COST BEFORE  COST AFTER  STEPS
 
@@ -29,8 +29,8 @@ class Recorded(NamedTuple):
     Attributes:
       model: name of the program, such as blas_test/gemm, or an expression.
       rules: the rule set.
-      source: who found the sequence: `expert` (a program), `user` (a person) or `rlo` (a learner); `proof` for a
-        sequence that tests prove to be the shortest and cheapest within a limit of cost.
+      source: who found the sequence: `expert` (a program), `user` (a person) or `rlo` (a learner). The sequences of
+        `chains.txt` have other labels: `optimal`, `steps`, `0.0` and `0.2`.
       before, after: the costs in units of 1e-4.
       steps: (rule, index of its location) of each step.
     """
