@@ -1277,11 +1277,8 @@ ELEMENTWISE += [
         opset in (("2x3", 20), ("", 14))),
     case("hard-swish", x="2x3"),
     case("hard-swish-apart", DIGITS, x="2x3"),
-    *(
-        each
-        for name in ("log-softmax", "log-softmax-inverse")
-        for each in (case(name, x="2x3", i=0), case(name, x="2x3x4", i=1, opset=13))
-    ),
+    case("log-softmax", x="2x3", i=0),
+    case("log-softmax", x="2x3x4", i=1, opset=13),
     *(
         each
         for name in ("equal-relu", "equal-sigmoid")

@@ -202,6 +202,8 @@ ATTENTION = [
     ),
     case("heads-of-gathers", "not the three parts in their order", x="2x5x24", s=[2, 5, 3, 2, 4], i=0, j=1, k=1),
     case("heads-of-gathers", "not the three parts in", x="2x5x24", s=[2, 5, 3, 2, 4], i=0, j=1, k="2:int64"),
+    single("attention-scaled", "ONNX Runtime reads a scale of 0", **HEADS, f=0.0),
+    single("attention-apart", "ONNX Runtime reads a scale of 0", **APART | dict(f=0.0)),
     single("attention-apart", **APART),
     single("attention-apart", **APART | dict(a="1x1x8", b="1x4x8", c="1x4x8"), opset=13),
     single("attention-apart", "the inputs are not batch, places", **APART | dict(b="2x2x4x4", c="2x2x4x4")),
@@ -211,6 +213,7 @@ ATTENTION = [
         for each in (
             single(name, **FOUR, f="+", opset=23),
             single(name, **FOUR | dict(v="2x3x5x6", i=3), f=0.4, opset=24),
+            single(name, "the scale has no root", **FOUR, f=-0.5, opset=23),
             case(name, "ONNX takes the root of the scale in float32", **FOUR, f=0.5, opset=23),
             single(name, "Attention needs a newer opset", **FOUR, f=0.5, opset=22),
             single(name, "the inputs are not batch, heads", **FOUR | dict(q="3x4x8"), f=0.5, opset=23),
