@@ -1,8 +1,9 @@
 """Bodies of If, Loop and Scan, whose nodes become nodes of the whole graph, and functions, whose calls are inlined.
 
-A rewrite may read an outer tensor inside a body, but it never matches nodes of two bodies. The tensors that an owner
-feeds into a body have no producer and are not constant. Their types hold for every run: the type of a tensor that a
-loop carries from run to run is the initial value's type if the body keeps it, by induction, and unknown otherwise.
+The node with a body in an attribute is the owner of the body. A rewrite may read an outer tensor inside a body, but it
+never matches nodes of two bodies. The tensors that an owner feeds into a body have no producer and are not constant.
+Their types hold for every run of the body: if the body keeps the type of the initial value of a carried tensor, the
+tensor has this type in every run, by induction. Otherwise its shape is unknown.
 
 Other subgraphs stay unchanged in their attributes: bodies of other operators, bodies that are nested deeper than
 MAX_DEPTH, and bodies in which a name has two meanings.
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 
 import onnx
 import onnx.inliner
+import onnx.version_converter
 
 from rlflow.graph.dims import Dim
 from rlflow.graph.ir import ABSENT, Node, Opaque, TensorType
@@ -19,8 +21,8 @@ from rlflow.graph.repairs import refusal
 from rlflow.graph.shapes import known_value, tensor_type
 
 SINCE = {"If": 1, "Loop": 1, "Scan": 9}  # operator → oldest opset in which its bodies are read
-MAX_DEPTH = 4  # an inference of a body is repeated up to RUNS times at each level
-RUNS = 3
+MAX_DEPTH = 4  # deepest nesting of bodies that are read; each level multiplies the number of inferences by up to RUNS
+RUNS = 3  # largest number of inferences of one body for one inference of the graph around it
 MAX_TRIPS = 1_000_000  # a larger number of trips means "until the condition ends the loop"
 
 
@@ -47,7 +49,17 @@ def can_be_read(node: onnx.NodeProto, domain: str, opset: int, outer: list[set[s
         carried_first = node.op_type == "Loop"
         fits = len(graphs) == 1 and given == len(graphs[0].input) and all(node.input[2 * carried_first :])
         fits = fits and len(graphs[0].output) == len(node.output) + carried_first
+        fits = fits and (given - 2 <= len(node.output) if carried_first else _has_scan_counts(node))
     return fits and all(_has_unique_names(graph, outer) for graph in graphs)
+
+
+def _has_scan_counts(node: onnx.NodeProto) -> bool:
+    """Return True if a Scan has as many inputs and axes as its attributes say."""
+    attributes = {attribute.name: attribute for attribute in node.attribute}
+    scanned = attributes["num_scan_inputs"].i if "num_scan_inputs" in attributes else 0
+    axes = attributes["scan_input_axes"].ints if "scan_input_axes" in attributes else ()
+    states = len(node.input) - scanned
+    return scanned >= 0 and 0 <= states <= len(node.output) and len(axes) in (0, scanned)
 
 
 def _has_unique_names(graph: onnx.GraphProto, outer: list[set[str]]) -> bool:
@@ -65,7 +77,7 @@ def defined(graph: onnx.GraphProto) -> Iterator[str]:
 
 
 def declarations(attribute: onnx.AttributeProto) -> Opaque:
-    """Return an attribute with a graph without its nodes and weights, as the owner of the body keeps it."""
+    """Return a copy of a graph attribute without the nodes and weights of the graph, for the owner of the body."""
     kept = onnx.AttributeProto(name=attribute.name, type=attribute.type, doc_string=attribute.doc_string or None)
     for field, value in attribute.g.ListFields():
         if field.name in ("node", "initializer"):
@@ -139,11 +151,14 @@ def runs_of(graph, node: Node) -> int | Dim:
         trips = known_value(graph, node.inputs[0])
         if trips is not None and trips.size == 1:
             number = trips.reshape(-1)[0]
-            return number if type(number) is Dim else int(number) if number <= MAX_TRIPS else 1
+            return number if type(number) is Dim else int(max(number, 0)) if number <= MAX_TRIPS else 1
     return 1
 
 
 # -- functions -------------------------------------------------------------------------------------
+
+
+CANNOT_BE_INLINED = (onnx.checker.ValidationError, onnx.version_converter.ConvertError, RuntimeError, ValueError)
 
 
 def inlined(model: onnx.ModelProto) -> tuple[onnx.ModelProto, tuple[str, ...]]:
@@ -157,7 +172,7 @@ def inlined(model: onnx.ModelProto) -> tuple[onnx.ModelProto, tuple[str, ...]]:
         result = onnx.inliner.inline_local_functions(model, convert_version=True)
         if refusal(result, None, lenient=True) is not None:
             return model, ()
-    except (onnx.checker.ValidationError, RuntimeError, ValueError):
+    except CANNOT_BE_INLINED:
         return model, ()
     left = {function.name for function in result.functions}
     return result, tuple(sorted({function.name for function in model.functions} - left))

@@ -91,11 +91,15 @@ def _with_content(kind: TensorType, array) -> TensorType:
     limit = _LARGEST.get(kind.dtype)  # At run time, larger values wrap around and fractions are rounded.
     if limit is not None and any(type(v) is not Dim and not (isinstance(v, int) and abs(v) <= limit) for v in flat):
         return kind
+    exact = _EXACT_FLOATS.get(kind.dtype)  # larger integers are rounded; here they would be exact and grow without end
+    if exact is not None and any(isinstance(v, int) and abs(v) > exact for v in flat):
+        return kind
     return kind._replace(content=tuple(flat))
 
 
 _INTEGERS = (onnx.TensorProto.INT64, onnx.TensorProto.INT32)
 _LARGEST = {dtype: np.iinfo(onnx.helper.tensor_dtype_to_np_dtype(dtype)).max for dtype in _INTEGERS}
+_EXACT_FLOATS = {onnx.TensorProto.FLOAT: 2**24, onnx.TensorProto.DOUBLE: 2**53, onnx.TensorProto.FLOAT16: 2**11}
 _STEERING = (*_INTEGERS, onnx.TensorProto.BOOL)  # types of shapes, indices and flags
 _EXACT = (*_INTEGERS, onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE)  # types to which a size may be cast
 _NUMBERS = (*_EXACT, onnx.TensorProto.BOOL, onnx.TensorProto.FLOAT16)

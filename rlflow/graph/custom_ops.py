@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _libraries: tuple[str, ...] = ()  # absolute paths
 
-# How ONNX Runtime names an operator that it has not: without its domain if the domain is ONNX's own.
+# ONNX Runtime's error for an unknown operator. The text before the colon is the domain; it is empty for ONNX's own.
 _UNKNOWN = re.compile(r"(?P<domain>[^\s:]*):(?P<op>\w+)\(-?\d+\) is not a registered function/op")
 
 
@@ -56,7 +56,7 @@ def load(paths: Iterable[Path | str]) -> None:
 
 @contextmanager
 def restored() -> Iterator[None]:
-    """At the end of the block, forget the libraries that were loaded in it. Their code stays in memory."""
+    """Forget, at the end of the block, the libraries that were loaded in the block. Their code stays in memory."""
     global _libraries
     before = _libraries
     try:

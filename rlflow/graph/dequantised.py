@@ -29,7 +29,7 @@ from rlflow.graph.half_precision import graphs
 from rlflow.graph.naming import FreshNames
 
 QUANTISERS = ("QuantizeLinear", "DynamicQuantizeLinear")
-LEAST_OPSET = 11  # of the Clip whose bounds are inputs
+LEAST_OPSET = 11  # oldest opset in which the bounds of a Clip are inputs
 # Operators whose outputs lie between the least and the greatest element of their first input.
 KEEP_RANGE = frozenset((
     "MaxPool", "GlobalMaxPool", "GlobalAveragePool", "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Slice",
@@ -39,7 +39,7 @@ RANGES = {"Sigmoid": (0.0, 1.0), "Softmax": (0.0, 1.0), "HardSigmoid": (0.0, 1.0
 
 
 def is_quantised(model: onnx.ModelProto) -> bool:
-    """Return whether the model quantises a tensor while it runs, also in functions and subgraphs."""
+    """Return True if the model quantises a tensor while it runs, also in functions and subgraphs."""
     return any(node.op_type in QUANTISERS and not node.domain for graph in graphs(model) for node in graph.node)
 
 
@@ -158,7 +158,11 @@ class _Converter:
     # -- pairs of QuantizeLinear and DequantizeLinear --------------------------------------------------
 
     def _clip(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
-        """Return a Clip to the range of a QuantizeLinear, followed by the node for readers that stay quantised."""
+        """Return a Clip to the range of a QuantizeLinear, and the QuantizeLinear for readers that stay quantised.
+
+        The Clip is omitted if the input is known to leave the range by at most one step. Return None if the scale or
+        the zero point is not a constant of a known form.
+        """
         scale, zero = self._array(node.input[1]), np.zeros((), np.uint8)
         if len(node.input) > 2 and node.input[2]:
             zero = self._array(node.input[2])
@@ -177,7 +181,12 @@ class _Converter:
         return made
 
     def _real(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
-        """Return no node or an Identity for the second of a pair, and the computation of a stored weight."""
+        """Return the nodes that replace a DequantizeLinear; None if it stays.
+
+        If `node` reads a converted QuantizeLinear with the same scale and zero point, the readers of `node` read the
+        float32 tensor instead; an Identity remains only for an output of the graph or a reader in a body. If `node`
+        reads a stored weight, the nodes compute the weight in float32.
+        """
         scale, zero = self._array(node.input[1]), None
         if len(node.input) > 2 and node.input[2]:
             zero = self._array(node.input[2])
@@ -226,7 +235,10 @@ class _Converter:
     # -- products of dynamically quantised inputs ------------------------------------------------------
 
     def _product(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
-        """Return the product of an input in float32 and a stored weight, named as the Mul that scales the integers."""
+        """Return nodes that multiply the float32 input by the stored weight in float32; None if the pattern differs.
+
+        The result takes the name of the output of the Mul that scales the integer product, and replaces this Mul.
+        """
         source, (weight, *zeros) = self.dynamic.get(node.input[0]), node.input[1:]
         if source is None or weight not in self.constants or not zeros or zeros[0] != source.parameters[1]:
             return None

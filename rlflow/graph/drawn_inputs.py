@@ -24,8 +24,8 @@ from rlflow.graph.limits import check_types
 from rlflow.graph.symbols import bind_shapes
 
 # Manners of drawing. "derived": values that the graph allows. "plain": the same, without values that change shapes. The
-# other manners set all integers without a demand, and sizes that nothing determines, to a number: "sizes", the largest
-# size of another input.
+# other manners set all numbers of inputs without a demand (floats too), and sizes that nothing determines, to the same
+# number: 0 for "zeros", 1 for "ones", and the largest size of an axis of any input for "sizes".
 MANNERS = ("derived", "plain", "zeros", "ones", "sizes")
 OWN = "pass values of your own with --inputs DATA.npz"
 ELEMENTS = 3  # elements of a drawn sequence, and size of an unknown axis of its elements
@@ -47,7 +47,9 @@ def random_inputs(
     model: onnx.ModelProto | Path | str, seed: int, shapes: Mapping[str, object] | None = None,
     manner: str = MANNERS[0],
 ) -> dict[str, np.ndarray]:  # fmt: skip
-    """Return random values for the inputs of a model; equal seeds, input names, types and shapes give equal values.
+    """Return random values for the inputs of a model.
+
+    Calls with equal seed, manner, inputs (names, types and shapes) and demands of the graph give equal values.
 
     Args:
       model: path of an ONNX file, or a ModelProto.
@@ -83,7 +85,9 @@ def drawn(
     number = {"zeros": 0, "ones": 1, "sizes": max(sizes, default=1)}.get(manner)
     for value in sorted(inputs, key=lambda value: value.name):
         values = allowed.get(value.name, FREE)
-        if number is not None and (values == FREE or values.size):
+        is_free = values.exact is None and values == FREE  # arrays are not compared
+        is_integer = value.type.tensor_type.elem_type in _INTEGERS
+        if number is not None and (values.size or (is_free and is_integer)):
             values = values._replace(low=number, high=number)
         arrays[value.name] = _drawn_value(rng, value.type, values, f"input '{value.name}'", value.name)
     return {value.name: arrays[value.name] for value in inputs}
@@ -113,6 +117,9 @@ def random_array(
     rng: np.random.Generator, dtype: int, shape: tuple[int, ...], values: Values = FREE, what: str = "a tensor"
 ) -> np.ndarray:
     """Draw an array of standard normal floats, of integers in {0, 1}, of fair booleans or of words.
+
+    If `values` restricts the elements, numbers are drawn uniformly between its bounds or taken from its words, and the
+    elements that it states exactly replace drawn ones.
 
     Args:
       rng: the random generator.

@@ -144,7 +144,8 @@ class Feeds:
           run_on: runs the model, and raises RLFlowError if that fails.
 
         Returns:
-          The feeds with the first manner whose inputs the model accepts; with a reason in `refused` if there is none.
+          The feeds with the first manner whose inputs the model accepts. If no manner works and the user gave sets, the
+          field `refused` of the result holds the reason.
 
         Raises:
           RLFlowError: the model fails on a given set, or on all drawn sets and no set is given.
@@ -197,7 +198,7 @@ class Feeds:
         return f"no values could be drawn for {named} on which the model runs: {error}; {OWN}"
 
     def _read_by(self, error: str) -> set[str]:
-        """Return the inputs on which the nodes depend that ONNX Runtime names in an error."""
+        """Return the tensors (inputs too) on which the nodes that ONNX Runtime names in an error depend, by name."""
         op, name = re.search(r"running (\S+) node", error), re.search(r"Name:'([^']+)'", error)
         nodes = [node for node in self.model.graph.node if name and node.name == name[1]]
         nodes = nodes or [node for node in self.model.graph.node if op and node.op_type == op[1]]
@@ -226,7 +227,7 @@ def tried_feeds(
 ) -> Feeds:  # fmt: skip
     """Return the inputs of a model, with a manner of drawing on which ONNX Runtime runs the model.
 
-    A model whose inputs are all tensors of floats is not run.
+    The model is not run if the user gave no inputs and all its inputs are tensors of floats.
 
     Args:
       model: path of an ONNX file, or a ModelProto.

@@ -6,12 +6,13 @@ A path is one of
     a folder           of .npz files, one set each
     a folder           with input_0.pb, input_1.pb, …, a test_data_set of ONNX, or a folder of such folders
 
-Data come from strangers: no pickle is read, and all files together must be smaller than MAX_BYTES.
+The files may come from strangers: no pickle is read, and all files together may unpack to at most MAX_BYTES.
 """
 
 import re
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,7 +26,7 @@ from rlflow.graph.dims import Dim, at, symbols_of
 from rlflow.graph.drawn_inputs import inputs_of
 from rlflow.graph.symbols import Symbols
 
-MAX_BYTES = 1 << 32  # of all given inputs together
+MAX_BYTES = 1 << 32  # largest number of bytes of all given inputs together
 MAX_SETS = 256
 PROTOBUF = re.compile(r"input_(\d+)\.pb")
 ELEMENT = re.compile(r"(.+)\.(\d+)")  # an element of a sequence in an .npz file
@@ -150,13 +151,19 @@ def _check_bytes(sources: Sequence[Path]) -> None:
         raise RLFlowError(f"--inputs: {total / 2**30:.1f} GiB of inputs; pass at most {MAX_BYTES / 2**30:.0f} GiB")
 
 
+UNREADABLE = (  # what damaged files make NumPy, zipfile and protobuf raise
+    OSError, ValueError, EOFError, TypeError, KeyError, RuntimeError, MemoryError, DecodeError, zlib.error,
+    zipfile.BadZipFile,
+)  # fmt: skip
+
+
 def _read(model: onnx.ModelProto, source: Path) -> dict[str, object]:
     try:
         if source.is_dir():
             return _read_protobufs(model, _protobufs(source))
         with np.load(source, allow_pickle=False) as archive:
             values = {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, EOFError, TypeError, DecodeError, zipfile.BadZipFile, NotImplementedError) as error:
+    except UNREADABLE as error:
         raise RLFlowError(f"--inputs {source} cannot be read: {first_line(error)}") from error
     sequences = {value.name for value in inputs_of(model) if value.type.HasField("sequence_type")}
     for key in sorted((k for k in values if ELEMENT.fullmatch(k)), key=lambda k: int(ELEMENT.fullmatch(k)[2])):
@@ -174,15 +181,24 @@ def _read_protobufs(model: onnx.ModelProto, files: Mapping[int, Path]) -> dict[s
             raise RLFlowError(f"--inputs {path}: the model has {len(ports)} inputs, counted from 0")
         value, content = ports[position], path.read_bytes()
         if value.type.HasField("sequence_type"):
-            result[value.name] = numpy_helper.to_list(onnx.SequenceProto.FromString(content))
+            sequence = onnx.SequenceProto.FromString(content)
+            _check_inside(sequence.tensor_values, path)
+            result[value.name] = numpy_helper.to_list(sequence)
         elif value.type.HasField("optional_type"):
-            result[value.name] = numpy_helper.to_optional(onnx.OptionalProto.FromString(content))
+            optional = onnx.OptionalProto.FromString(content)
+            _check_inside([optional.tensor_value, *optional.sequence_value.tensor_values], path)
+            result[value.name] = numpy_helper.to_optional(optional)
         else:
             tensor = onnx.TensorProto.FromString(content)
-            if tensor.data_location == onnx.TensorProto.EXTERNAL:
-                raise RLFlowError(f"--inputs {path} refers to another file; write the values into it")
+            _check_inside([tensor], path)
             result[value.name] = numpy_helper.to_array(tensor)
     return result
+
+
+def _check_inside(tensors: Iterable[onnx.TensorProto], path: Path) -> None:
+    """Raise RLFlowError if the values of a tensor are stored in another file."""
+    if any(tensor.data_location == onnx.TensorProto.EXTERNAL for tensor in tensors):
+        raise RLFlowError(f"--inputs {path} refers to another file; write the values into it")
 
 
 # -- checks ----------------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ _TYPE_ATTRIBUTES = ("to", "dtype", "output_datatype", "output_dtype", "stash_typ
 
 
 def is_half(model: onnx.ModelProto) -> bool:
-    """Return whether a weight, constant, input or output of the model is float16 or bfloat16."""
+    """Return True if a weight, constant, input or output of the model is float16 or bfloat16."""
     values = (*model.graph.input, *model.graph.output)
     return any(tensor.data_type in HALVES for graph in graphs(model) for tensor in _tensors(graph)) or any(
         value.type.tensor_type.elem_type in HALVES for value in values
@@ -158,6 +158,8 @@ def _check_can_be_widened(model: onnx.ModelProto, keep: Sequence[str]) -> None:
     for value in (*model.graph.input, *model.graph.output):
         if not value.type.HasField("tensor_type"):
             raise RLFlowError(f"the model keeps its precision, because '{value.name}' is not a tensor")
+        if not value.type.tensor_type.elem_type:
+            raise RLFlowError(f"the model keeps its precision, because '{value.name}' declares no type")
 
 
 def _cast(name: str, result: str, kind: int) -> onnx.NodeProto:

@@ -46,7 +46,7 @@ def _indices_nd(walk: Walk, node: onnx.NodeProto) -> Demand:
 
 
 def _bounded(**bounds: tuple[float, float]):
-    """Return the demand of whole numbers within bounds, for operands `at_1=(low, high)`."""
+    """Return the demand of whole numbers within bounds; `at_1=(low, high)` states the bounds of operand 1."""
     allowed = [(int(name[3:]), Values(low, high, whole=True)) for name, (low, high) in bounds.items()]
     return lambda walk, node: iter(allowed)
 
@@ -72,12 +72,12 @@ def _group_query(walk: Walk, node: onnx.NodeProto) -> Demand:
 
 
 def filled(known: Sequence[float], count: int | None, dims: Sequence[int] | None) -> list[float]:
-    """Return a shape: fill the unknown sizes (NaN) such that the shape has a number of elements.
+    """Return a shape with a number for each unknown size (NaN), so that it has `count` elements if that is possible.
 
     Args:
       known: the sizes, NaN where they are unknown.
-      count: the number of elements of the shape.
-      dims: a shape of `count` elements, to which the result is similar.
+      count: the wanted number of elements; None if it is unknown. Unknown sizes then become 1.
+      dims: a shape of `count` elements, whose last axes the result keeps if all sizes are unknown; None if unknown.
     """
     holes = [k for k, size in enumerate(known) if math.isnan(size)]
     if count is None or dims is None or not holes:

@@ -1,9 +1,10 @@
 """The values that a model's inputs must have, derived from the operators that read them.
 
-An operator may demand certain values of an operand: Gather an index below the size of an axis, Reshape a shape with the
-same number of elements, TopK a number of elements that there are. DEMANDS (rlflow/graph/input_demands.py) holds these
-demands. A demand on a computed tensor is carried back to the tensors from which it is computed (CARRIERS), for example
-from `ids - 1000` to `ids`. The demands that arrive at the inputs of the model are the result.
+An operator may demand certain values of an operand. Gather demands an index below the size of an axis, Reshape a shape
+with the same number of elements, and TopK a count that is at most the size of an axis. DEMANDS
+(rlflow/graph/input_demands.py) holds these demands. A demand on a computed tensor is carried back to the tensors from
+which the tensor is computed (CARRIERS), for example from `ids - 1000` to `ids`. The demands that arrive at the inputs
+of the model are the result.
 
     allowed_values(model, model.graph.input)     {"ids": Values(low=1000, high=1009, whole=True)}
 
@@ -12,11 +13,13 @@ from `ids - 1000` to `ids`. The demands that arrive at the inputs of the model a
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 
 import numpy as np
 import onnx
 import onnx.inliner
 
+from rlflow.graph.bodies import CANNOT_BE_INLINED
 from rlflow.graph.input_demands import DEMANDS
 from rlflow.graph.input_walk import (
     LARGEST,
@@ -39,7 +42,8 @@ def allowed_values(
       plain: True for values that change no shape, such as a TopK of all elements or a padding of 0.
     """
     if model.functions:
-        model = onnx.inliner.inline_local_functions(light(model, inputs))
+        with suppress(*CANNOT_BE_INLINED):  # then the demands inside functions are not known
+            model = onnx.inliner.inline_local_functions(light(model, inputs))
     walk = Walk(model, inputs, plain, DEMANDS, CARRIERS)
     walk.forward(model.graph)
     walk.back(model.graph)
@@ -95,7 +99,10 @@ def _scalar(constant: np.ndarray) -> float | None:
 
 
 def _other(walk: Walk, node: onnx.NodeProto) -> tuple[int, np.ndarray] | None:
-    """Return (position of the operand that follows inputs, content of the other one) of a binary operator."""
+    """Return (position of one operand, content of the other operand) of a binary operator with a constant operand.
+
+    Return None if neither operand is a small constant of numbers. Then both may depend on inputs.
+    """
     for position in (0, 1):
         constant = walk.content(node, 1 - position)
         if constant is not None and constant.size and constant.dtype.kind in "iuf":

@@ -1,10 +1,11 @@
 """A walk through a graph that finds which values its inputs must have.
 
-The walk goes from the outputs to the inputs. An operator demands values of its operands (see input_demands.py in this
-folder), and a demand on a computed tensor is carried to the tensors from which it is computed (input_values.py).
+The walk has two passes. The forward pass evaluates small constants and notes which tensors depend on inputs. The
+backward pass goes from the outputs to the inputs. An operator demands values of its operands (input_demands.py). A
+demand on a computed tensor is carried to the tensors from which the tensor is computed (input_values.py).
 
-The walk visits each node once, also in the bodies of If, Loop and Scan. It evaluates only constants of up to
-MAX_CONSTANT elements. ONNX's shape inference runs only if a demand needs the shape of a computed tensor.
+Each pass visits each node once, also in the bodies of If, Loop and Scan. Only constants of up to MAX_CONSTANT elements
+are kept. ONNX's shape inference runs only if a demand needs the shape of a computed tensor.
 """
 
 import math
@@ -21,7 +22,7 @@ from rlflow.graph.repairs import subgraphs
 MAX_CONSTANT = 1024  # elements of a constant that is evaluated
 DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "com.microsoft")
 FEW = 3  # a size that nothing determines is at most this
-LARGEST = 2.0**31  # absolute value of bounds; larger ones count as infinite
+LARGEST = 2.0**31  # a bound with at least this absolute value counts as infinite
 
 
 class Values(NamedTuple):
@@ -53,7 +54,7 @@ class Values(NamedTuple):
         return self.low <= value <= self.high and self.exact is None and not (self.distinct or self.box or self.words)
 
     def both(self, other: "Values") -> "Values":
-        """Return the values that two operators allow. If no value satisfies both, keep the values of this object."""
+        """Return the values that two operators allow; if their bounds exclude each other, keep the bounds of `self`."""
         low, high = max(self.low, other.low), min(self.high, other.high)
         exact = self.exact
         if exact is None:
@@ -81,7 +82,7 @@ Demand = Iterator[tuple[int, Values]]  # (position of an operand, its allowed va
 
 
 class Walk:
-    """One walk through a graph, from its outputs to its inputs.
+    """One walk through a graph: call `forward`, then `back`; `wanted` then holds the result.
 
     Attributes:
       wanted: tensor → its allowed values so far.
@@ -106,7 +107,7 @@ class Walk:
         self._inferred = False
         self._note_dims(inputs)
 
-    # -- what the requirements ask -----------------------------------------------------------------
+    # -- facts about operands, for the functions in DEMANDS and CARRIERS ------------------------------
 
     def dims(self, name: str) -> list[int] | None:
         """Return the shape of a tensor, or None if a size is unknown."""
@@ -158,7 +159,7 @@ class Walk:
                 self._dims.setdefault(inner, self._dims[outer])
 
     def _fold(self, node: onnx.NodeProto) -> None:
-        """Note the result of a node whose operands are small constants, if it has one of a few operators."""
+        """Store the content of a Constant, or the result of an operator in FOLDS whose operands are small constants."""
         attributes = attributes_of(node)
         if node.op_type == "Constant":
             value = next(iter(attributes.values()), None)
@@ -170,6 +171,8 @@ class Walk:
             if value is not None and not isinstance(value, onnx.SparseTensorProto):
                 self.constants[node.output[0]] = np.asarray(value)
         elif node.op_type in FOLDS and all(name in self.constants for name in node.input if name):
+            if sum(self.constants[name].size for name in node.input if name) > 2 * MAX_CONSTANT:
+                return
             try:
                 result = FOLDS[node.op_type]([self.constants[name] for name in node.input if name], attributes)
             except (ValueError, IndexError, TypeError, KeyError):

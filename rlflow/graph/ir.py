@@ -31,8 +31,8 @@ class TensorType(NamedTuple):
     Attributes:
       dtype: onnx.TensorProto.DataType.
       shape: sizes (int or Dim); None if unknown.
-      content: elements (int, Dim, float or bool) in row-major order of a small tensor that is computed from sizes; None
-        for other tensors and for constants.
+      content: elements (int, Dim, float or bool) in row-major order of a small computed tensor whose elements are known
+        before the model runs, such as a shape; None for other tensors, and for weights and literals (`Constant`).
     """
 
     dtype: int
@@ -54,7 +54,10 @@ class TensorType(NamedTuple):
 
 
 def itemsize(dtype: int) -> int:
-    """Return the bytes per element of an ONNX data type; 4 for types without a fixed width."""
+    """Return the bytes that NumPy takes for one element of an ONNX data type; 4 for a type that NumPy cannot hold.
+
+    NumPy takes 1 byte for a 4-bit integer, and 8 bytes (a pointer) for a string.
+    """
     try:
         return np.dtype(onnx.helper.tensor_dtype_to_np_dtype(dtype)).itemsize
     except (KeyError, TypeError):
@@ -173,8 +176,8 @@ class Node:
       attributes: sorted (name, value) pairs; a value is an int, float, bytes, a tuple of these types, or Opaque.
       captured: (outer name, tensor id) pairs of the tensors that subgraphs in the attributes read. For a node with
         `bodies`, these are the outputs of the bodies with their places, such as "then_branch/0".
-      constant: True if all outputs are known before the model runs. An export replaces the results of constant nodes
-        that rules added by weights.
+      constant: True if all outputs are known before the model runs. If a rule added such a node, an export computes its
+        result and stores the result as a weight (constant folding, `onnx_writer.folds`).
       made_by_rule: True if a rewrite added the node.
       name: the ONNX name; "" for a node that a rule added, which gets its name when it is written (naming.py).
       overload: the overload of a model function that the node calls; "" if the function has no overloads.
@@ -225,8 +228,9 @@ class Interface:
     """The parts of a model that rewrites never change and that an export restores.
 
     Attributes:
-      template: a ModelProto with opsets, functions, metadata and default values of inputs, but without weights. Each of
-        its nodes holds only the documentation of a model's node, whose id is the name of its single output.
+      template: a ModelProto with opsets, functions, metadata and default values of inputs, but without the weights that
+        nodes read. The nodes of the template are notes: each holds the documentation and metadata of one node of the
+        model, and the name of its only output is the id of that node.
       inputs, outputs: the declared ValueInfoProtos, including symbolic dimensions.
       names: tensor id → ONNX name of the original tensors.
       opsets: domain → version.
@@ -384,7 +388,11 @@ class Graph:
 
     @cached_property
     def hash(self) -> str:
-        """The SHA-256 digest of structure and weights; equal for graphs that differ only in names and ids."""
+        """The SHA-256 digest of structure and weights.
+
+        Graphs that differ only in ids and in the names of nodes and tensors have equal digests. The names of symbols
+        count as structure, and so do names inside attributes: in subgraphs, and in the declarations of bodies.
+        """
         refs: dict[int, str] = {tensor: f"i{k}" for k, tensor in enumerate(self.inputs)}
         refs[ABSENT] = "-"
         places = self._places()
@@ -531,7 +539,9 @@ class Graph:
         )
 
     def _nodes_around(self, graph: "Graph", tensors: Iterable[int]) -> Iterator[int]:
-        """Yield the ids of the producers and the consumers of tensors before and after a rewrite, except of weights.
+        """Yield the ids of the consumers of tensors before and after a rewrite, and of their producers after it.
+
+        Weights and literals are skipped.
 
         Args:
           graph: this graph after the rewrite.

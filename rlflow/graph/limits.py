@@ -1,6 +1,7 @@
 """Limits on untrusted models: a file of a few bytes can declare tensors or calls that exhaust memory or time.
 
-Each check raises RLFlowError before memory is allocated or expensive inference starts.
+Each check raises RLFlowError. `check_declarations` and `check_expansion` run before ONNX's shape inference, and
+`check_types` checks the inferred types before memory for the tensors is allocated.
 """
 
 import math
@@ -15,6 +16,7 @@ from rlflow.graph.repairs import subgraphs
 
 MAX_TENSOR_BYTES = 1 << 34  # bytes of one tensor; far more than models for CPUs need
 MAX_CONSTANT_BYTES = 1 << 31  # bytes of the result of a constant expression, which an export may store as a weight
+MAX_NESTING = 100  # levels of functions that call functions and of bodies in bodies
 MAX_FUNCTION_NODES = 50_000  # nodes of model functions, counted once per call
 MAX_SHAPE_LENGTH = 1_000_000  # elements of an integer tensor whose content ONNX's shape inference computes
 # Operators whose integer results ONNX's shape inference computes from integer inputs.
@@ -54,26 +56,28 @@ def check_expansion(model: onnx.ModelProto) -> None:
     functions = {(f.domain, f.name, f.overload): f for f in model.functions}
     walked = 0
 
-    def walk(nodes, lengths: dict[str, int]) -> None:
+    def walk(nodes, lengths: dict[str, int], depth: int = 0) -> None:
         """Add the nodes of called functions to `walked`, and the lengths of computed integer tensors to `lengths`.
 
         `lengths` maps the name of a tensor whose content inference computes to its number of elements.
         """
         nonlocal walked
+        if depth > MAX_NESTING:
+            raise RLFlowError(f"the functions and bodies of the model are nested deeper than {MAX_NESTING} levels")
         for node in nodes:
             for graph in subgraphs(node.attribute):
-                walk(graph.node, lengths)
+                walk(graph.node, lengths, depth + 1)
             function = functions.get((node.domain, node.op_type, node.overload))
             if function is not None:
                 walked += len(function.node)
                 if walked > MAX_FUNCTION_NODES:
                     raise RLFlowError(f"the functions of the model amount to more than {MAX_FUNCTION_NODES} nodes")
                 actual = {f: lengths[a] for f, a in zip(function.input, node.input, strict=False) if a in lengths}
-                walk(function.node, actual)
+                walk(function.node, actual, depth + 1)
                 lengths |= {a: actual[f] for f, a in zip(function.output, node.output, strict=False) if f in actual}
             else:
                 length = _shape_length(node, lengths)
-                if length is not None:
+                if length is not None and node.output:
                     lengths[node.output[0]] = length
 
     walk(model.graph.node, {t.name: math.prod(t.dims) for t in model.graph.initializer if _may_be_shape(t)})

@@ -46,8 +46,10 @@ MAY_DRAW = RANDOM_OPS | {"Dropout"}  # operators whose results may be random; Dr
 def read_model(path: Path | str) -> onnx.ModelProto:
     """Read, check and repair (repairs.py) the model of a file, without its external weights.
 
+    The check includes that the files of external weights exist, unless the model needs a repair.
+
     Raises:
-      RLFlowError: the file is missing, is not ONNX, lacks its weights or fails the ONNX checker.
+      RLFlowError: the file is missing, is not ONNX or fails the ONNX checker.
     """
     path = Path(path)
     if not path.is_file():
@@ -75,8 +77,8 @@ def load_graph(
     Args:
       source: a path, or a model with its external data loaded.
       shapes: fixed sizes: input name → tuple of sizes, or dimension name → size. Other symbolic dimensions stay open.
-      bodies: True to inline the model's functions, and to make the nodes in bodies of If, Loop and Scan nodes of the
-        graph (bodies.py). If False, functions and bodies stay as the file contains them.
+      bodies: True to inline the model's functions, and to read the bodies of If, Loop and Scan, whose nodes then become
+        nodes of the graph (bodies.py). If False, functions and bodies stay as the file contains them.
       keep: names of tensors and nodes of the main graph. Rewrites keep such a tensor with its name and value, and
         replace no such node.
       widen: True to compute in float32 between the inputs and outputs of a model in half precision
@@ -103,7 +105,7 @@ def load_graph(
 def external_files(path: Path | str) -> list[str]:
     """Return the files with the external weights of a model, relative to its folder.
 
-    A process reads and checks a file that has not changed once, and does not look for its weights again.
+    The result is cached until the file changes. A call that uses the cache does not check that the weights still exist.
 
     Raises:
       RLFlowError: see `read_model`.
@@ -118,7 +120,11 @@ def external_files(path: Path | str) -> list[str]:
 @lru_cache(maxsize=64)
 def _external_files(path: Path, state: tuple[int, ...]) -> tuple[str, ...]:
     """Return `external_files` of a file; `state` is its device, inode number, size and time of modification."""
-    return tuple(sorted({entry.value for entry in external_locations(read_model(path))}))
+    names = sorted({entry.value for entry in external_locations(read_model(path))})
+    for name in names:
+        if Path(name).is_absolute() or ".." in Path(name).parts or not (path.parent / name).is_file():
+            raise RLFlowError(f"{path} reads weights from '{name}', which is no file in the folder of the model")
+    return tuple(names)
 
 
 def external_locations(model: onnx.ModelProto) -> Iterator[onnx.StringStringEntryProto]:
@@ -163,7 +169,7 @@ class _Reader:
         self.names: dict[int, str] = {}
         self.bodies: dict[int, Body] = {}
         self.declared: dict[int, list[TensorType | None]] = {}  # id of a body → declared types of its inputs
-        self.outer: list[set[str]] = []  # names that each of these graphs defines, the main graph first
+        self.outer: list[set[str]] = []  # names that each graph around the current node defines, the main graph first
         self.inside: dict[int, list[Node]] = {0: []}  # id of a body → its nodes in the order of the file
         self.body, self.path = 0, ""  # the body that is read
         self.constants: dict[int, Constant] = {}
@@ -172,7 +178,7 @@ class _Reader:
         self.notes: list[onnx.NodeProto] = []  # doc strings and metadata of nodes; the only output is the node's id
         self.next_id = 0
         self.called = {(f.domain, f.name, f.overload): f for f in model.functions}
-        self.scalars: dict[str, np.ndarray] = {}  # what the file holds for ratio and mode of Dropouts
+        self.scalars: dict[str, np.ndarray] = {}  # constants that Dropouts read as their ratio or training mode
 
     def read(self) -> Graph:
         graph = self.proto.graph
@@ -214,7 +220,7 @@ class _Reader:
         unknown = any(t not in self.types or self.types[t].shape is None for t in produced)
         self.infers_again = unknown or bool(symbols.least) or bool(symbols.bindings)
         lost = self.infer_by_node(0) if self.infers_again or self.bodies else []
-        if self.bodies:
+        if self.infers_again or self.bodies:
             check_types({self.names.get(tensor, f"t{tensor}"): kind for tensor, kind in self.types.items()})
             computed = self.computed_constants & self.types.keys()
             check_types({self.names[tensor]: self.types[tensor] for tensor in computed}, MAX_CONSTANT_BYTES)
@@ -316,7 +322,8 @@ class _Reader:
             return node
         axis = dict(node.attributes).get("axis", 0)
         kinds = [self.types.get(tensor) for tensor in node.outputs]
-        sizes = {kind.shape[axis] if kind is not None and kind.shape is not None else None for kind in kinds}
+        shapes = [kind.shape if kind is not None else None for kind in kinds]
+        sizes = {shape[axis] if shape is not None and -len(shape) <= axis < len(shape) else None for shape in shapes}
         if len(sizes) > 1 or type(*sizes) is not int:
             return node
         parts = Constant.of(np.array([*sizes] * len(kinds), np.int64))
@@ -346,7 +353,7 @@ class _Reader:
         return template
 
     def protection(self) -> tuple[tuple[str, ...], frozenset[int]]:
-        """Return the `Interface.kept` and `Interface.protected` of the model: a protected node keeps its outputs.
+        """Return the `Interface.kept` and `Interface.protected` of the model; outputs of protected nodes are kept, too.
 
         Raise RLFlowError if neither a tensor nor a node of the main graph has a name in `keep`.
         """
@@ -370,7 +377,10 @@ class _Reader:
         return {node.id: node.name or first[node.id] for node in self.nodes}
 
     def weight_notes(self) -> tuple[onnx.TensorProto, ...]:
-        """Return the `Interface.notes` of the model; a Constant node's notes become those of its weight."""
+        """Return the `Interface.notes` of the model.
+
+        A Constant node becomes a weight, so its documentation and metadata become a note of this weight.
+        """
         graph, result = self.proto.graph, []
         literals = [(node.output[0], node) for node in graph.node if _is_literal(node)]
         for name, source in (*((tensor.name, tensor) for tensor in graph.initializer), *literals):
@@ -592,7 +602,7 @@ def constant_of(proto: onnx.TensorProto, folder: str) -> Constant:
 
 def _is_literal(node: onnx.NodeProto) -> bool:
     """Return True if the node is a Constant that becomes a weight; sparse and string Constants stay nodes."""
-    if node.op_type != "Constant" or node.domain not in ("", "ai.onnx"):
+    if node.op_type != "Constant" or node.domain not in ("", "ai.onnx") or not node.attribute:
         return False
     attribute = node.attribute[0]
     if attribute.name == "value":
@@ -606,7 +616,7 @@ def _size(tensor: onnx.TensorProto) -> int:
 
 
 def _constant_value(attribute: onnx.AttributeProto, folder: str) -> Constant:
-    """Return the constant that a Constant node's attribute holds; `folder` is the model's, for external data."""
+    """Return the constant in the attribute of a Constant node; `folder` is the folder of the model's external data."""
     if attribute.name == "value":
         return constant_of(attribute.t, folder)
     dtype = np.int64 if attribute.name in ("value_int", "value_ints") else np.float32

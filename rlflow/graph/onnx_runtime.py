@@ -1,4 +1,4 @@
-"""Sessions of ONNX Runtime and a test for its kernels; its failures become RLFlowErrors."""
+"""Sessions of ONNX Runtime and a test for its kernels; failures of ONNX Runtime become RLFlowErrors."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -67,7 +67,10 @@ class Setup(NamedTuple):
         return {name: value for name, value in self._asdict().items() if value != Setup._field_defaults[name]}
 
     def options(self) -> dict[str, object]:
-        """Return {attribute of SessionOptions: value} for the settings that differ from ONNX Runtime's defaults."""
+        """Return {attribute of SessionOptions: value} for the settings that differ from ONNX Runtime's defaults.
+
+        `spinning` and `without` are missing, because SessionOptions has no attributes for them.
+        """
         chosen: dict[str, object] = {}
         if self.threads:
             chosen["intra_op_num_threads"] = self.threads
@@ -129,10 +132,11 @@ def session(
 
     Args:
       model: path of an ONNX file, or a ModelProto.
-      threads: number of threads inside one operator; operators run one after the other.
-      optimise: True to enable all graph optimisations of ONNX Runtime, its default.
+      threads: number of threads inside one operator; operators run one after the other unless `setup.parallel`.
+      optimise: True to enable all graph optimisations of ONNX Runtime (its default), False to disable them.
       folder: folder with the external weights of a ModelProto.
-      setup: settings of execution order and memory; `setup.as_written` disables optimisation even if `optimise`.
+      setup: the settings. If `setup` changes the number of threads or the optimisations, it overrides `threads` or
+        `optimise`; for example, `setup.as_written` disables optimisation even if `optimise` is True.
       apart: weights of a ModelProto that it does not contain, by name (see `to_model`). ONNX Runtime 1.31 copies them;
         other versions may need the arrays as long as the session.
 

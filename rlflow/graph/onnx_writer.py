@@ -126,8 +126,9 @@ def to_model(graph: Graph, apart: dict[str, np.ndarray] | None = None) -> onnx.M
 def kept_apart(model: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
     """Return a copy of a model without its large weights, and these weights by name, as `session` takes them.
 
-    A session of the copy is made faster than a session of the model, which is serialised and read again. The large
-    weights are the float32 initializers of LARGE bytes or more that are stored in the model and are no inputs.
+    Creating a session from the copy is faster: `session` serialises a ModelProto, and ONNX Runtime reads these bytes
+    again. Large weights are float32 initialisers of at least LARGE bytes that have their content in `raw_data`, that
+    are no inputs, and whose content fits their shape.
     """
     light = onnx.ModelProto(**{field.name: value for field, value in model.ListFields() if field.name != "graph"})
     fields = {field.name: value for field, value in model.graph.ListFields() if field.name != "initializer"}
@@ -355,7 +356,11 @@ class _Writer:
         self.nodes, self.aliases = around, aliases
 
     def home(self, tensor: int) -> int:
-        """Return the body that holds a constant: its own, or for a new constant the smallest around all readers."""
+        """Return the id of the body in which a constant is stored; 0 for the main graph.
+
+        A constant of the model stays where it was. A new constant goes to the innermost body that contains all its
+        readers, or to the main graph if it is an output of the graph.
+        """
         if tensor in self.homes or tensor in self.graph.interface.names or not self.bodies:
             return self.homes.get(tensor, 0)
         chains = [self.chain(self.graph.nodes[reader]) for reader in self.graph.consumers.get(tensor, ())]
@@ -382,8 +387,9 @@ class _Writer:
     def original_names(self) -> dict[int, str]:
         """Return tensor id → ONNX name for tensors of the original model.
 
-        A computed tensor that rewrites made an output of the graph or of its body, or a kept tensor, gets its name.
-        A folded output of a body loses its name: the body gets a copy, since the weight may belong to an outer graph.
+        If rewrites made another computed tensor an output (of the graph or of its body) or a kept tensor, it gets the
+        name of that output or kept tensor. A folded weight that is an output of a body loses its name, because the
+        weight may be stored in an outer graph; the body then makes a copy with the name of the output.
         """
         graph, names = self.graph, dict(self.graph.interface.names)
         for body, (outputs, tensors) in [(0, (graph.interface.output_names, graph.outputs)), *(
@@ -440,7 +446,7 @@ class _Writer:
         return node
 
     def leaves(self, tensor: int) -> list[int]:
-        """Return the ids of the constants of which a new folded weight is computed; [] for another tensor."""
+        """Return the ids of the constants from which a new folded weight is computed; [] for another tensor."""
         if tensor in self.names or tensor not in self.folded:
             return []
         read = dict.fromkeys(t for node_id in self.folded[tensor] for t in self.graph.nodes[node_id].inputs)

@@ -72,11 +72,12 @@ def supported(op: str, domain: str, opset: int) -> bool:
 
 
 def for_inference(node: onnx.NodeProto) -> onnx.NodeProto:
-    """Return a node with the same inputs and result types, for which ONNX infers these types.
+    """Return the node, or a substitute for which ONNX infers the types that the results of the node have.
 
-    ONNX infers none for GroupNormalization. InstanceNormalization stands for it. Of pools with `ceil_mode`, ONNX counts
-    windows that begin behind the image, which no pool has; see `_with_floor`. Of an STFT that does not state
-    `onesided`, ONNX takes the default for 0 instead of 1.
+    - ONNX infers no type for GroupNormalization. The substitute is an InstanceNormalization.
+    - For a pool with `ceil_mode`, the inference of older opsets also counts windows that begin behind the image. ONNX
+      Runtime computes no such window. The substitute has no `ceil_mode` (`_with_floor`).
+    - For an STFT without the attribute `onesided`, ONNX assumes 0, although the default is 1. The substitute states 1.
     """
     if node.domain:
         return node
@@ -88,11 +89,11 @@ def for_inference(node: onnx.NodeProto) -> onnx.NodeProto:
 
 
 def _with_floor(node: onnx.NodeProto) -> onnx.NodeProto:
-    """Return a pool without `ceil_mode` whose results have the sizes of a pool's.
+    """Return a pool without `ceil_mode` that has the output sizes of a pool with `ceil_mode`; other pools unchanged.
 
-    Let a window reach over K elements, let s be the stride, and p the padding behind the image. If s > K - p, a window
-    begins at every stride in the image. Windows of one element without this padding are as many. Otherwise, s - 1
-    more elements of padding round the number of windows up.
+    Let a window span K elements (with dilation), let s be the stride, and p the padding behind the image. If s > K - p,
+    every stride position in the image begins a window. A pool with windows of one element and p = 0 has the same number
+    of windows. Otherwise, s - 1 more elements of padding round the number of windows up.
     """
     attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
     kernel, mode = list(attributes.get("kernel_shape", ())), attributes.get("auto_pad", b"NOTSET")

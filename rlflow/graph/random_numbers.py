@@ -1,8 +1,8 @@
 """Operators that draw random numbers, and the tensors that depend on a draw.
 
 Two runs of a model that draws give different outputs, so an output that depends on a draw cannot be compared between
-two models. An operator with the attribute `seed` draws the same numbers only in the n-th run of two new sessions, and
-sessions are run more than once here. Seeded operators therefore count as draws, too.
+two models. An operator with the attribute `seed` draws other numbers in each run of a session; only the n-th runs of
+two new sessions agree. Sessions are run more than once here, so seeded operators count as draws, too.
 
 Rewrites leave draws alone: no pattern matches a draw (`Attempt.accepts`), a draw whose result is not read stays in the
 graph (`Graph._remove_dead`), and two equal draws stay two (`EGraph`).
@@ -22,7 +22,7 @@ RANDOM_OPS = frozenset(
     ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli")
 )
 RUNTIME_RANDOM_OPS = frozenset(("Sampling", "BiasDropout", "BitmaskDropout", "BitmaskBiasDropout"))
-MAX_DEPTH = 50  # nesting of functions and subgraphs below which a node counts as a draw
+MAX_DEPTH = 50  # a node that is nested deeper in functions and subgraphs counts as a draw, without further inspection
 
 Functions = Mapping[tuple[str, str, str], onnx.FunctionProto]
 Known = Mapping[str, np.ndarray]  # name of a constant with one element → its content
@@ -32,7 +32,7 @@ class Draws:
     """The draws of one model.
 
     Attributes:
-      counts: operator → number of its draws, where a function counts once for each call.
+      counts: operator → number of its nodes that draw; a node in a function counts once for each call of the function.
       tensors: names of the tensors of the main graph that depend on a draw.
       outputs, others: names of the outputs that depend on a draw, and of the other outputs.
     """
@@ -93,7 +93,7 @@ def known_scalars(weights: Iterable[onnx.TensorProto], nodes: Iterable[onnx.Node
 
     Args:
       weights: initialisers; external weights are unknown.
-      nodes: nodes, of which Constants count.
+      nodes: the nodes of one graph or function, with the Dropouts and the Constants.
     """
     nodes = list(nodes)
     wanted = {name for node in nodes if node.op_type == "Dropout" for name in node.input[1:]}

@@ -2,9 +2,8 @@
 
 Exporters and scripts write files without a name of the graph, with nodes in any order, or with outputs that declare no
 shape. ONNX Runtime runs such files. `check_model` changes what can be changed without a change of meaning, and states
-each change in words. Other parts of a model are accepted as they are: an output without a type or a shape, or
-initialisers of an old file that are no inputs. They stay as they are in an exported file, and only the copy that the
-checker sees is complete.
+each change in words. Other faults are tolerated: an output without a type or a shape, or initialisers of an old file
+that are no inputs. Such parts stay unchanged in an exported file. Only the copy for the checker is corrected.
 """
 
 from collections.abc import Iterable, Iterator
@@ -19,7 +18,8 @@ from rlflow.common.errors import RLFlowError, first_line
 from rlflow.graph import contrib
 
 NAME = "main_graph"  # the name of a graph that has none, as torch.onnx.export names it
-UNCHECKED = "rlflow.unchecked"  # domain in the checker's copy of operators that only ONNX Runtime knows
+# In the copy for the checker, operators that only ONNX Runtime knows get this domain, which the checker skips.
+UNCHECKED = "rlflow.unchecked"
 # Domains whose operators ONNX Runtime also finds if the model does not import them, and the version that it takes.
 BUILT_IN = {contrib.DOMAIN: contrib.VERSION, "ai.onnx.ml": 3}
 # Operators that ONNX Runtime finds in ONNX's own domain, also before the opset that defines them.
@@ -43,7 +43,8 @@ def check_model(model: onnx.ModelProto, path: Path | str | None = None) -> tuple
     Raises:
       RLFlowError: the checker refuses the model even after the repairs.
     """
-    unseen = _has_two_opsets(model) or any(_negative_sizes(model.graph))  # by the checker
+    # Faults that need a repair although the checker does not see them.
+    unseen = _has_two_opsets(model) or any(_negative_sizes(model.graph))
     if not unseen and refusal(model, path, lenient=False) is None:
         return model, []
     repaired = onnx.ModelProto()
@@ -61,7 +62,8 @@ def refusal(model: onnx.ModelProto, path: Path | str | None, lenient: bool, full
     Args:
       model: the model.
       path: the file of the model; None for a model in memory.
-      lenient: True to accept the parts that ONNX Runtime does not need. External weights are then not looked for.
+      lenient: True to tolerate the faults that ONNX Runtime ignores (`_for_checker`). The checker then does not look
+        for the external data of the main graph's weights.
       full: True to check the results of shape inference too.
     """
     try:
@@ -84,7 +86,7 @@ def _negative_sizes(graph: onnx.GraphProto) -> Iterator[tuple[str, onnx.TensorSh
 
 
 def plain_domain(domain: str) -> str:
-    """Return the name of a domain of operators; the standard domain has two."""
+    """Return the name of a domain of operators: "" for the standard domain, which may also be written "ai.onnx"."""
     return "" if domain == "ai.onnx" else domain
 
 
@@ -126,7 +128,7 @@ def _repairs(model: onnx.ModelProto) -> Iterator[str]:
 
 
 def _repaired_weights(graph: onnx.GraphProto) -> Iterator[str]:
-    """Leave out weights without a name, which nothing can read, and repetitions of equal weights."""
+    """Remove weights without a name, which nothing can read, and copies of equal weights; yield each repair as text."""
     kept: dict[str, onnx.TensorProto] = {}
     unnamed = repeated = 0
     for tensor in graph.initializer:
@@ -149,7 +151,7 @@ def _repaired_weights(graph: onnx.GraphProto) -> Iterator[str]:
 
 
 def _sort(graph: onnx.GraphProto) -> bool:
-    """Sort the nodes of a graph topologically and return True, if they are not sorted and have no cycle."""
+    """Sort the nodes of a graph topologically; return False if nothing changed: they were sorted, or have a cycle."""
     producer = {name: k for k, node in enumerate(graph.node) for name in node.output if name}
     reads = []
     for node in graph.node:
@@ -177,7 +179,7 @@ def _sort(graph: onnx.GraphProto) -> bool:
 
 
 def _for_checker(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a copy of a model that the checker accepts if it differs only in what ONNX Runtime does not need."""
+    """Return a copy of a model without the faults that ONNX Runtime ignores: the checker then refuses only others."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     if 0 < copy.ir_version < 4:
@@ -226,7 +228,7 @@ def names_read(node: onnx.NodeProto) -> list[str]:
 
 
 def tensors_in(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.TensorProto]:
-    """Yield the tensors in attributes of the nodes and of all nodes in their subgraphs, whose weights count, too."""
+    """Yield the tensors in attributes of nodes and of all nodes in their subgraphs, and the subgraphs' initialisers."""
     for node in all_nodes(nodes):
         for attribute in node.attribute:
             if attribute.HasField("t"):

@@ -77,7 +77,7 @@ def read_setup(model: Path | str) -> Setup:
 
 
 def session(model: str | PathLike[str]) -> onnxruntime.InferenceSession:
-    """Open a model in ONNX Runtime on the CPU, with the session options beside it.
+    """Open a model in ONNX Runtime on the CPU, with the options of its session file.
 
     Args:
       model: the file of the model. Without `m.session.json` beside `m.onnx`, ONNX Runtime's defaults are used.

@@ -52,11 +52,11 @@ def misfit(
         op == "Squeeze"
         and len(values) > 1
         and values[1] is not None
-        and len({k % len(shape) for k in values[1]}) < values[1].size
+        and len({k % len(shape) for k in values[1].reshape(-1)}) < values[1].size
     ):
         return "an axis is named twice"
     bias = inputs[2] if op == "Gemm" and len(inputs) > 2 else None
-    if bias is not None and not _broadcasts_to(bias.shape, outputs[0].shape):
+    if bias is not None and bias.shape is not None and not _broadcasts_to(bias.shape, outputs[0].shape):
         return "the third input does not broadcast to the result"
     return None
 
@@ -334,12 +334,13 @@ def _in_symbols(op: str, attributes: dict, inputs: list, values: list, by_onnx: 
     """Return the output types `by_onnx` with the shapes that symbolic.py computes; unchanged for other operators."""
     try:
         shapes = symbolic.shapes(symbolic.Call(op, attributes, inputs, values, len(by_onnx)))
+        kinds = list(zip(by_onnx, by_onnx if shapes is None else shapes, strict=True))
     except Undecided as undecided:
         raise RLFlowError(f"the shape that {op} gives cannot be known: {undecided}") from undecided
-    except (TypeError, ValueError, IndexError, ZeroDivisionError, OverflowError) as error:
+    except (TypeError, ValueError, IndexError, KeyError, ZeroDivisionError, OverflowError) as error:
         raise RLFlowError(f"{op} does not fit its inputs: {first_line(error)}") from error
     if shapes is None:
         return by_onnx
     if any(type(size) is int and size < 0 for shape in shapes for size in shape):
         raise RLFlowError(f"{op} does not fit its inputs: it gives a negative size")
-    return tuple([kind and TensorType(kind.dtype, tuple(shape)) for kind, shape in zip(by_onnx, shapes, strict=True)])
+    return tuple([kind and TensorType(kind.dtype, tuple(shape)) for kind, shape in kinds])

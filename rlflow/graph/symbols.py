@@ -18,6 +18,7 @@ from rlflow.graph.ir import TensorType
 from rlflow.graph.shapes import type_proto
 
 MAX_NAME = 200  # characters; longer names are never parsed as expressions
+LONGEST_NAME = 1000  # characters of a symbol's name, which the text of every size that depends on the symbol contains
 
 
 class Symbols:
@@ -84,6 +85,8 @@ class Symbols:
         return parse(text, named)
 
     def _add(self, name: str, may_be_empty: bool) -> Dim | int:
+        if len(name) > LONGEST_NAME:
+            raise RLFlowError(f"the name of a size, {name[:20]}…, is longer than {LONGEST_NAME} characters")
         if name in self.bindings:
             self._named[name] = self.bindings[name]
         else:

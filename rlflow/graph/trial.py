@@ -1,7 +1,7 @@
 """The trial run: answer at once whether ONNX Runtime runs a model, before any work is done for it.
 
-Searches need only the graph. Without a trial, a model that ONNX Runtime refuses would be found out in the last check,
-after all searches, or not at all if no rule matches.
+Searches need only the graph. Without a trial, only the last check, after all searches, would notice that ONNX Runtime
+refuses the model. If no rule matches, nothing would notice it.
 """
 
 import time
@@ -16,11 +16,11 @@ from rlflow.common.messages import say
 from rlflow.graph.onnx_runtime import run, session
 
 SLOW = 2.0  # seconds of a trial after which its time is stated
-ONCE = 10.0  # seconds of the run with optimisations after which the run without them is left to the last check
+ONCE = 10.0  # seconds; if the run with optimisations takes longer, the run without them is left to the last check
 
 
 def check_runs(model: Path | str | onnx.ModelProto, inputs: Mapping[str, np.ndarray], threads: int) -> None:
-    """Run a model once with all optimisations of ONNX Runtime and once without.
+    """Run a model once with all optimisations of ONNX Runtime and, if that takes less than ONCE seconds, once without.
 
     Args:
       model: path of an ONNX file, or a ModelProto.
@@ -28,7 +28,7 @@ def check_runs(model: Path | str | onnx.ModelProto, inputs: Mapping[str, np.ndar
       threads: the number of threads of ONNX Runtime.
 
     Raises:
-      RLFlowError: ONNX Runtime cannot load or run the model in both ways; the message says what to do.
+      RLFlowError: ONNX Runtime cannot load or run the model in at least one of these ways; the message says what to do.
     """
     began = time.monotonic()
     refused = _refusal(model, inputs, threads, optimise=True)

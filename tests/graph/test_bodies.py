@@ -4,10 +4,12 @@ from collections import Counter
 
 import numpy as np
 import onnx
+import pytest
 
 from rlflow.costs import graph_cost
 from rlflow.costs.analytic import AnalyticCost
 from rlflow.env.state import Task
+from rlflow.graph.bodies import can_be_read
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_writer import to_model
 from rlflow.graph.typical import load_at
@@ -170,6 +172,34 @@ def test_the_cost_of_a_body_is_multiplied_by_its_number_of_runs():
     cost = AnalyticCost()
     single, whole = (cost.node_cost(thrice, node).runtime_ps for node in (inner, outer))
     assert graph_cost(cost, thrice).runtime_ps == 3 * single + whole
+
+
+@pytest.mark.parametrize("scanned, axes", [(-1, ()), (3, ()), (1, (0, 0))])
+def test_a_scan_whose_counts_do_not_fit_stays_one_node(scanned, axes):
+    body = onnx.helper.make_graph(
+        [onnx.helper.make_node("Add", ["s", "e"], ["t"]), onnx.helper.make_node("Neg", ["t"], ["u"])], "b",
+        [onnx.helper.make_tensor_value_info(name, 1, [2]) for name in "se"],
+        [onnx.helper.make_tensor_value_info(name, 1, [2]) for name in "tu"],
+    )  # fmt: skip
+    given = {"scan_input_axes": axes} if axes else {}
+    for count, fits in ((scanned, False), (1, not axes)):
+        node = onnx.helper.make_node("Scan", ["x", "y"], ["z", "w"], body=body, num_scan_inputs=count, **given)
+        assert can_be_read(node, "", 17, [set()]) == fits
+
+
+def test_a_loop_of_a_negative_number_of_runs_does_not_run():
+    model = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 17]>
+        g (float[4] x) => (float[4] y) <int64 n = {-5}, bool go = {1}> {
+          y = Loop (n, go, x) <body = b (int64 k, bool c, float[4] s) => (bool d, float[4] t) {
+            d = Identity (c)
+            t = Exp (s)
+          }>
+        }"""
+    )
+    graph = load_graph(model)
+    assert [body.runs for body in graph.interface.bodies.values()] == [0]
+    assert graph_cost(AnalyticCost(), graph).runtime_ps > 0
 
 
 def test_a_body_with_an_ambiguous_name_stays_in_its_attribute():

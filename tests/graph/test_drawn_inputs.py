@@ -154,6 +154,15 @@ def test_drawn_inputs_satisfy_the_constraints_of_the_graph():
     assert {"left", "right"} <= set(drawn("keys")["k"].tolist())
 
 
+@pytest.mark.parametrize("manner", MANNERS)
+def test_other_manners_of_drawing_keep_exact_values_and_do_not_make_floats_constant(manner):
+    nodes, inputs = CASES["a target shape"]
+    feeds = random_inputs(small(nodes, inputs), 0, manner=manner)
+    assert np.prod(feeds["s"]) == 24
+    floats = [array for array in feeds.values() if array.dtype.kind == "f"]
+    assert floats and all(len(np.unique(array)) > 1 for array in floats)
+
+
 def test_sequences_optionals_and_maps_are_drawn():
     element = helper.make_tensor_type_proto(FLOAT, [2, 3])
     sequence, optional = helper.make_sequence_type_proto(element), helper.make_optional_type_proto(element)

@@ -69,6 +69,12 @@ def test_unsafe_and_damaged_files_are_refused(tmp_path, monkeypatch):
     ):  # fmt: skip
         with pytest.raises(RLFlowError, match=says):
             read_inputs(CACHE, [path])
+    np.savez_compressed(tmp_path / "zlib.npz", **GOOD)
+    damaged = bytearray((tmp_path / "zlib.npz").read_bytes())
+    damaged[60:70] = b"\xff" * 10
+    (tmp_path / "zlib.npz").write_bytes(damaged)
+    with pytest.raises(RLFlowError, match="cannot be read"):
+        read_inputs(CACHE, [tmp_path / "zlib.npz"])
     monkeypatch.setattr(given_inputs, "MAX_BYTES", 100)
     with pytest.raises(RLFlowError, match="pass at most"):
         read_inputs(CACHE, [saved(tmp_path / "a.npz", **GOOD)])
@@ -100,6 +106,13 @@ def test_sequences_and_strings_can_be_given_as_inputs(tmp_path):
     made = helper.make_model(helper.make_graph(nodes, "g", inputs, outputs), opset_imports=opsets, ir_version=8)
     x = np.ones(2, "f")
     path = saved(tmp_path / "a.npz", **{f"xs.{k}": k * x for k in range(11)}, t=np.array(["b", "c"]))
+    outside = onnx.TensorProto(data_type=TensorProto.FLOAT, dims=[2], data_location=TensorProto.EXTERNAL)
+    outside.external_data.add(key="location", value="secret.bin")
+    sequence = onnx.SequenceProto(elem_type=onnx.SequenceProto.TENSOR, tensor_values=[outside])
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "input_0.pb").write_bytes(sequence.SerializeToString())
+    with pytest.raises(RLFlowError, match="refers to another file"):
+        read_inputs(made, [tmp_path / "folder"])
     (one,) = tried_feeds(made, [path]).given
     assert [array[0] for array in one.arrays["xs"]] == list(range(11)) and one.arrays["t"].tolist() == ["b", "c"]
 

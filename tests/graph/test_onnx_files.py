@@ -10,7 +10,8 @@ from rlflow.common.errors import RLFlowError
 from rlflow.graph import onnx_writer
 from rlflow.graph.drawn_inputs import random_inputs
 from rlflow.graph.ir import Constant
-from rlflow.graph.onnx_reader import load_graph
+from rlflow.graph.limits import check_expansion
+from rlflow.graph.onnx_reader import file_bytes, load_graph, model_files
 from rlflow.graph.onnx_writer import save_graph, to_model
 from rlflow.rules.apply import apply
 from rlflow.rules.language import load_rules
@@ -484,6 +485,25 @@ def test_weights_outside_the_folder_are_refused(location, tmp_path):
     with_external_weights(folder, location)
     with pytest.raises(RLFlowError, match="w.bin"):
         load_graph(folder / "m.onnx")
+    unnamed = onnx.load(folder / "m.onnx", load_external_data=False)
+    unnamed.graph.name = ""  # the checker, which would refuse the location, does not see the file of a repaired model
+    (folder / "m.onnx").write_bytes(unnamed.SerializeToString())
+    for function in (load_graph, model_files, file_bytes):
+        with pytest.raises(RLFlowError, match="w.bin"):
+            function(folder / "m.onnx")
+
+
+def test_functions_that_call_each_other_in_a_long_chain_are_refused():
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17, "f": 1]> g (float[2] x) => (float[2] y) { y = f.f0 (x) }'
+    )
+    opsets = [onnx.helper.make_opsetid("", 17), onnx.helper.make_opsetid("f", 1)]
+    for k in range(1000):
+        op, domain = (f"f{k + 1}", "f") if k < 999 else ("Relu", "")
+        node = onnx.helper.make_node(op, ["a"], ["b"], domain=domain)
+        model.functions.append(onnx.helper.make_function("f", f"f{k}", ["a"], ["b"], [node], opsets))
+    with pytest.raises(RLFlowError, match="nested deeper than"):
+        check_expansion(model)
 
 
 REFUSED = {

@@ -350,6 +350,13 @@ def test_a_number_that_overflows_its_data_type_is_unknown():
     ) is None  # fmt: skip
 
 
+def test_a_float_that_is_no_exact_integer_is_unknown():
+    """Squares of exact integers would otherwise double their digits at each of these operators."""
+    text = SHAPE + "w0 = Cast <to = 1> (s)\n k = Constant <value_floats = [1.0, 1.0, 1e20]> ()\n w1 = Mul (w0, k)\n"
+    text += "\n".join(f"w{k + 1} = Mul (w{k}, w{k})" for k in range(1, 40)) + "\n y = Neg (w40)"
+    assert content_of(text, "w1") is None
+
+
 @pytest.mark.parametrize("opset", [9, 10, 13])
 def test_a_slice_whose_size_is_no_polynomial_has_no_known_shape(opset):
     """The result's size is no polynomial, so its shape is unknown; ONNX below opset 11 infers an unchanged size."""
