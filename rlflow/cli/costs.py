@@ -18,7 +18,7 @@ from rlflow.common.messages import counted
 
 TEXT = "manage the timings of kernels, calibrate the machine and train the prior of kernels"
 SHOW = "show the number and the duration of the timed kernels of each operator"
-CALIBRATE = "measure the time of a FLOP, a byte and a launch on this machine (for cost.name=roofline and predicted)"
+CALIBRATE = "measure the speeds of this machine: arithmetic, caches, memory, launch (for predicted and roofline costs)"
 EXPLAIN = "show where the time of a model goes: its kernels, their times, and how near each is to its bound"
 EXPLAIN_PAGE = """\
 Times the kernels of a model on this machine and prints them, those with the most time above their bound first. Equal
@@ -44,8 +44,8 @@ LATENCY_SECONDS = 2.0  # of the runs of the whole model in `costs explain`
 TRAIN = "train the prior of kernels on timings (for cost.name=predicted)"
 TRAIN_PAGE = """\
 Trains regression trees that predict the latency of a kernel from its operators, sizes and the speeds of the machine.
-The prior lies beside the database afterwards, and cost.name=predicted uses it: searches run on predictions, and only
-the kernels that decide are timed.
+The prior is written beside the database, where cost.name=predicted finds it, or to --out. Searches then run on
+predictions, and only the kernels that decide are timed.
 
     costs calibrate
     costs record MODEL.onnx
@@ -80,7 +80,8 @@ def add(commands) -> None:
     export.add_argument("out", metavar="FILE", help=where)
     take = add_database_command(commands, "import", run_import, IMPORT)
     take.add_argument("file", metavar="FILE", help="NAME.json, written by `costs export`")
-    clear = add_database_command(commands, "clear", run_clear, "delete timings, so that kernels are timed again")
+    deleted = "delete timings, measured latencies and effects of rule families, so that they are measured again"
+    clear = add_database_command(commands, "clear", run_clear, deleted)
     add_choice(clear)
     clear.add_argument("--yes", action="store_true", help="delete all timings, without --threads or --machine")
     calibrate = add_database_command(commands, "calibrate", run_calibrate, CALIBRATE)
@@ -252,13 +253,13 @@ def run_clear(parsed) -> dict:
 
 
 def run_calibrate(parsed) -> dict:
-    from rlflow.costs.analytic import calibrate
+    from rlflow.costs.analytic import calibrated
     from rlflow.costs.database import TimingDatabase
-    from rlflow.costs.speeds import speeds_here
+    from rlflow.costs.speeds import measure_speeds
 
     database, threads = TimingDatabase(parsed.database), threads_of(parsed)
-    result = calibrate(database, threads)
-    speeds_here(database, threads)
+    measure_speeds(database, threads)
+    result = calibrated(database, threads)
     text = f"{result.flop} ps a FLOP, {result.byte} ps a byte, {result.launch} ps a launch"
     lines = {"result": f"{text}, with {counted(threads, 'thread')}", "file": database.path}
     ending(lines, *optimise_with(parsed, "roofline", threads))

@@ -4,15 +4,15 @@ A cost model has one line in `COSTS`. Its members:
 
     reach: int                           largest distance in edges of the nodes that a node's cost may depend on
     passes: container of str or None     operators that a path to these nodes may lead through; None: all operators
-    open(threads, database) -> model     class method: make the model from a config
-    node_cost(graph, node) -> NodeCost   depends on what `signatures.signature` holds, never on names or ids
+    open(threads, database) -> model     class method: make the model for a number of threads and a timing database
+    node_cost(graph, node) -> NodeCost   depends on the content of `signatures.signature`, never on names or ids
     deadline: float                      optional, for a model that times operators: set by `timing_until`
     spread(graph, node) -> Spread        optional: the uncertainty of node_cost, for each timing that it depends on
     time_again(timing)                   optional, for a model that times operators: repeat a timing in its spread
     target: Target or None               optional: the other machine whose timings it uses (`rlflow.costs.target`)
     whole(graph) -> int                  optional, if the cost of a graph is not a sum: replaces the sum of runtimes
     strain(graph) -> mapping             optional, with `whole`, if the cost is a maximum: see `StrainedState`
-    unit: str, per_unit: float           optional, if it counts something other than time (`rlflow.common.task.Task`)
+    unit: str, per_unit: float           optional, if a cost is not a time (`rlflow.common.task.Task`)
 
 Costs are integers, so a total that is updated by difference after a rewrite equals a full recount. Constant nodes cost
 nothing, because export folds them. Costs are estimates; `rlflow.costs.measured` measures the latency of a whole graph.
@@ -157,7 +157,11 @@ def _cost_of_all_runs(model: CostModel, graph: Graph, node: Node) -> NodeCost:
 
 
 def runs_of(model: CostModel, graph: Graph, node: Node) -> int:
-    """Return the number of runs of a node in one run of the model, at the first of several typical sizes."""
+    """Return how often a node runs in one run of the model: the product of the runs of the bodies around the node.
+
+    If a number of runs depends on symbols, it is taken at the sizes of the graph (`Graph.at`), or else at the first
+    typical sizes of the cost model.
+    """
     runs, body, sizes = 1, node.body, graph.sizes or getattr(model, "sizes", ({},))[0]
     while body:
         runs, body = runs * max(at(graph.interface.bodies[body].runs, sizes), 1), graph.interface.bodies[body].outer

@@ -52,10 +52,10 @@ def account(cost: ProfiledCost, graph: Graph, speeds: Speeds) -> list[Row]:
       speeds: the speeds of this machine with the threads of `cost`.
     """
     counts, facts = Counter(), {}
-    for operators, shape, first, kernel in cost.kernels(graph):
+    for operators, shape, first, kernel, runs in cost.kernels(graph):
         key = operators, shape, kernel.cost
         facts.setdefault(key, first)
-        counts[key] += 1
+        counts[key] += runs
     rows = []
     for (operators, shape, one), count in counts.items():
         bound = min(bound_ps(one, speeds), one.runtime_ps)
@@ -81,7 +81,8 @@ def account_table(rows: Sequence[Row], most: int) -> str:
     cells = []
     for row in rows[:most]:
         shape = "?" if row.shape is None else "×".join(map(str, row.shape)) or "one number"
-        cells.append([row.operators, shape, row.first, str(row.count), *_figures(row.cost, row.bound_ps, whole)])
+        name = row.first.replace("|", "\\|")
+        cells.append([row.operators, shape, name, str(row.count), *_figures(row.cost, row.bound_ps, whole)])
     total = NodeCost(*map(sum, zip(*(row.cost for row in rows), strict=True))) if rows else NodeCost(0, 0, 0, 0)
     count, bound = str(sum(row.count for row in rows)), sum(row.bound_ps for row in rows)
     cells.append(["all kernels", "", "", count, *_figures(total, bound, whole)])

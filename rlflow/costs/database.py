@@ -41,7 +41,7 @@ KERNELS = """CREATE TABLE IF NOT EXISTS kernels (
     PRIMARY KEY (signature, threads, machine, onnxruntime))"""
 KERNEL_INDEX = "CREATE INDEX IF NOT EXISTS kernel ON kernels (kernel)"
 _KEY = "signature = ? AND threads = ? AND machine = ? AND onnxruntime = ?"
-# For each signature: the first timed signature of an equal kernel.
+# For each signature in `kernels`: a timed signature of an equal kernel, the first in the order of texts.
 _EQUAL = """SELECT own.signature AS signature, own.threads AS threads, own.machine AS machine,
         own.onnxruntime AS onnxruntime, min(timings.signature) AS timed
     FROM (SELECT * FROM kernels WHERE {where}) AS own
@@ -59,7 +59,7 @@ LATENCIES = """CREATE TABLE IF NOT EXISTS latencies (
     graph TEXT, original TEXT, sizes TEXT, threads INTEGER, machine TEXT, onnxruntime TEXT, date TEXT,
     ratio REAL, low REAL, high REAL, original_ms REAL, pairs INTEGER, seconds REAL,
     PRIMARY KEY (graph, original, sizes, threads, machine, onnxruntime))"""
-BESIDE = ("kernels", "families", "latencies")  # tables that `clear` empties, too
+BESIDE = ("kernels", "families", "latencies")  # tables from which `clear` also deletes rows
 TARGET = "CREATE TABLE IF NOT EXISTS target (machine TEXT)"  # a row if the timings are of another machine
 OURS = {"signature", "median_ns"}  # columns that the table of timings has in all formats so far
 LEAST_WIDTH = 0.005  # smallest value used for the width log(high / low) of a 95 % interval of a ratio
@@ -154,7 +154,9 @@ class TimingDatabase:
             return [count for (count,) in connection.execute(query, (self.machine, onnxruntime.__version__))]
 
     def timings(self, threads: int) -> dict[str, Timing]:
-        """Return signature → timing, for all kernels that `look_up` knows; without equal kernels (`timed_as`).
+        """Return signature → timing, for all signatures that `look_up` knows.
+
+        A signature whose timing is stored under the signature of an equal kernel (`timed_as`) has no entry.
 
         Args:
           threads: threads of ONNX Runtime.
@@ -163,7 +165,7 @@ class TimingDatabase:
         return {signature: Timing(*timing) for signature, *timing in rows}
 
     def equal_kernels(self, threads: int) -> dict[str, str]:
-        """Return signature → signature of the timed operators of an equal kernel, for all kernels that have one.
+        """Return signature → the signature under which an equal kernel was timed, for signatures with such a kernel.
 
         Args:
           threads: threads of ONNX Runtime.
@@ -293,7 +295,7 @@ class TimingDatabase:
         return [dict(zip(COLUMNS, found[key], strict=True)) for key in sorted(found)]
 
     def clear(self, threads: int | None = None, machine: str | None = None) -> int:
-        """Delete timings and end-to-end measurements, and return the number of deleted timings.
+        """Delete timings, digests of kernels and end-to-end measurements, and return the number of deleted timings.
 
         Args:
           threads: number of threads; None for any number.

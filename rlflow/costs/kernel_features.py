@@ -26,7 +26,7 @@ PRODUCTS = frozenset(("MatMul", "FusedMatMul", "Gemm", "FusedGemm", "MatMulInteg
 POOLS = frozenset(("MaxPool", "AveragePool", "LpPool"))
 REORDERS = frozenset(("ReorderInput", "ReorderOutput"))
 BORDERS = frozenset(("QuantizeLinear", "DequantizeLinear"))
-# Activations that a convolution or product computes with its result, by the work for an element.
+# Activations that the kernel of a convolution or product can also compute: with little and with much work per element.
 LIGHT = frozenset(("Relu", "LeakyRelu", "Clip", "HardSigmoid"))
 HEAVY = frozenset(("Sigmoid", "Tanh", "Elu", "HardSwish", "Gelu", "QuickGelu", "Erf"))
 # The operators of a group without convolution and product, sorted → the one operator that computes the same.
@@ -39,7 +39,7 @@ SAME = {
     ("Add", "Add", "Add", "Div", "Mul", "Pow", "ReduceMean", "ReduceMean", "Sqrt", "Sub"): "SkipLayerNormalization",
     ("Sum",): "Add",
 }  # fmt: skip
-# Operators that ONNX Runtime also makes of several operators, with the FLOPs for an element of their result.
+# Operators that ONNX Runtime also makes by fusing several operators → FLOPs per element of the result.
 PER_ELEMENT = {"QuickGelu": 2, "Gelu": 2, "BiasGelu": 3, "LayerNormalization": 8, "SkipLayerNormalization": 9}
 # Operators that compute a transcendental function or run through their input several times.
 LONG = HEAVY | {
@@ -47,6 +47,8 @@ LONG = HEAVY | {
     "Softsign",
 }  # fmt: skip
 ROWS = frozenset(("LayerNormalization", "SkipLayerNormalization"))  # kinds that work along the last axis
+# Names of the features of a kernel without the machine, computed by `describe`, `_convolution`, `_product`, `_epilogue`
+# and `_steps`. A feature "odd …" is 1 if the number is no multiple of 8.
 NUMBERS = (
     "flops", "bytes", "weights", "written", "working set", "intensity", "operands", "results", "itemsize",
     "rank", "run", "outer", "axis", "spread", "effort", "in blocks", "sum", "activation", "bias", "rows", "columns",
@@ -84,7 +86,7 @@ def described(signature: str) -> Description | None:
     try:
         kernel = read_kernel(signature)
         return None if kernel is None or kernel.has_subgraph else describe(kernel)
-    except Exception:  # A damaged signature may hold anything in place of a shape or an attribute.
+    except Exception:  # A damaged signature may hold anything instead of a shape or an attribute.
         return None
 
 
@@ -93,8 +95,8 @@ def describe(kernel: Kernel) -> Description:
     main = _main(kernel)
     kind, walk = _kind_and_walk(kernel, main)
     varying, constants, outputs = kernel.external
-    # What folds into a weight leaves no operand behind, and the numbers in a written activation are parts of the one
-    # operator that computes the same.
+    # An operator that folds into a weight leaves no operand. The constants of an activation that is written as several
+    # operators do not count, because the single operator that computes the same has no such constants.
     if kind.startswith(("Conv", "product")):
         right = main.inputs[_right(main)]
         weights, work = [right] if right.constant else [], _work(main)
@@ -106,7 +108,7 @@ def describe(kernel: Kernel) -> Description:
     read, written, held = (sum(one.kind.nbytes for one in some) for some in (varying, outputs, weights))
     if main.op in PICKS:
         read = min(read, written)
-    in_blocks = kernel.in_blocks and main.op in CONVOLUTIONS | POOLS  # others do the same work in both layouts
+    in_blocks = kernel.in_blocks and main.op in CONVOLUTIONS | POOLS  # other kernels work alike in both layouts
     numbers = dict.fromkeys(NUMBERS, 0.0) | walk
     numbers |= {
         "flops": _log(work), "bytes": _log(read), "weights": _log(held), "written": _log(written),
@@ -125,13 +127,13 @@ def baseline_ps(what: Description, speeds: Speeds) -> float:
 
 
 def features(what: Description, speeds: Speeds, threads: int, kinds: Sequence[str]) -> np.ndarray:
-    """Return float64 [F], the features of a kernel on a machine: NUMBERS, MACHINE, and one place for each kind.
+    """Return float64 [F], the features of a kernel on a machine: NUMBERS, MACHINE, and a one-hot code of the kind.
 
     Args:
       what: the kernel.
       speeds: the constants of the machine.
       threads: threads of ONNX Runtime.
-      kinds: the kinds that have a place; a kernel of another kind has 0 in all of them.
+      kinds: the kinds of the one-hot code; a kernel of another kind has only zeros there.
     """
     base = baseline_ps(what, speeds)
     flop = speeds.convolution if what.kind.startswith("Conv") else speeds.product
@@ -155,7 +157,7 @@ def feature_names(kinds: Sequence[str]) -> list[str]:
 
 
 def _main(kernel: Kernel) -> Operator:
-    """Return the operator that determines the kernel: a convolution, a product or pool, or the one with most work."""
+    """Return the operator that determines the kernel: a convolution, product or pool, else the one with most FLOPs."""
     for ops in (CONVOLUTIONS, PRODUCTS, POOLS):
         for operator in kernel.operators:
             if operator.op in ops and operator.domain in ("", "com.microsoft"):
@@ -232,7 +234,7 @@ def _product(kernel: Kernel, main: Operator) -> dict[str, float]:
 
 
 def _epilogue(kernel: Kernel, main: Operator) -> dict[str, float]:
-    """Return what a convolution or product computes with its result: a sum, a bias and an activation."""
+    """Return the features of the operators behind a convolution or product in its kernel: sum, bias and activation."""
     behind = kernel.operators[kernel.operators.index(main) + 1 :]
     names = [op.op for op in behind] + [main.attribute("activation", b"").decode(errors="replace")]
     inside = {one.number for op in kernel.operators for one in op.outputs}
@@ -257,7 +259,7 @@ def _steps(kernel: Kernel, main: Operator, kind: str) -> dict[str, float]:
     """Return how an operator without a convolution or product walks through memory.
 
     Returns:
-      run: number of elements in a row that are read and written alike.
+      run: number of consecutive elements that are read and written in the same order.
       axis: length of the axis along which the operator works.
       outer: number of repetitions.
       spread: size of the output relative to the input.
@@ -279,7 +281,7 @@ def _steps(kernel: Kernel, main: Operator, kind: str) -> dict[str, float]:
 
 
 def _run_and_axis(main: Operator, data: TensorType, out: TensorType, kernel: Kernel) -> tuple[int, int]:
-    """Return (elements in a row that stay in a row, length of the axis of the operator)."""
+    """Return the values `run` and `axis` of `_steps` as numbers, for the input `data` and the output `out`."""
     shape, made = data.shape, out.shape
     if main.op in REORDERS:
         return prod(shape[2:]), shape[1]
@@ -319,7 +321,10 @@ def _aligned(operand: Operand, rank: int) -> tuple[int, ...]:
 
 
 def _work(main: Operator) -> int:
-    """Return the FLOPs of a convolution or product without its bias, which often folds into it or out of it."""
+    """Return the FLOPs of a convolution or product without its bias.
+
+    Equal kernels then have equal FLOPs, whether the bias is an input of the operator or comes from a folded operator.
+    """
     bias = 2 if main.op in ("Conv", "FusedConv", "ConvTranspose", "Gemm", "FusedGemm") else len(main.inputs)
     return _flops(main._replace(inputs=main.inputs[:bias]))
 

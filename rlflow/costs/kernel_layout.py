@@ -255,7 +255,7 @@ def folds_into(graph: Graph, node: Node, more: int = FOLDS) -> Node | None:
 
 
 def padding_reader(graph: Graph, node: Node) -> Node | None:
-    """Return the convolution or pooling that reads a Pad and does its padding itself; None if there is none."""
+    """Return the convolution or pooling into which ONNX Runtime fuses a Pad; None if the Pad runs by itself."""
     reader = only_reader(graph, node.outputs[0])
     if (
         reader is None
@@ -278,7 +278,7 @@ def _pads_positions(graph: Graph, node: Node) -> bool:
 
 
 def _each_channel(graph: Graph, node: Node, data: int) -> bool:
-    """Check if the other operands of the node than the tensor `data` hold one number for each channel of `data`."""
+    """Check if the operands of the node other than `data` hold one number for each channel of the tensor `data`."""
     if node.op == "BatchNormalization":
         return node.inputs[0] == data
     kind = graph.types.get(data)

@@ -1,4 +1,4 @@
-"""Models of single groups of operators, which are timed in place of the whole graph.
+"""Models of single groups of operators, which are timed instead of the whole graph.
 
 A group is timed as a small model that ONNX Runtime optimises like a user's model. Blocked operators are timed in blocks
 of channels: the small model gets a convolution in front of every blocked input, and ONNX Runtime optimises the model.
@@ -96,8 +96,8 @@ def known_inputs(graph: Graph, group: tuple[Node, ...]) -> dict[str, np.ndarray]
     """
     result = {}
     for tensor in _made_and_read(group)[1]:
-        kind = graph.types[tensor]
-        if kind.content is not None and not graph.is_constant(tensor):
+        kind = graph.types.get(tensor)  # None for a sequence or a map
+        if kind is not None and kind.content is not None and not graph.is_constant(tensor):
             dtype = helper.tensor_dtype_to_np_dtype(kind.dtype)
             result[f"t{tensor}"] = np.array(kind.content, dtype).reshape(kind.shape)
     return result

@@ -63,7 +63,7 @@ class Kernel:
 
     @property
     def has_subgraph(self) -> bool:
-        """True if an operator has a subgraph, or another attribute of which the signature holds only a hash."""
+        """True if an operator has a subgraph, or another attribute that the signature replaces by a hash."""
         values = (value for op in self.operators for _, value in op.attributes)
         return any(isinstance(value, str) and value.startswith("<") for value in values)
 

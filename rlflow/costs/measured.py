@@ -124,8 +124,8 @@ def measure(
       memory: also measure `run_memory` of both models at the largest size, which takes about a second for each.
       setups: session options of the original and of the candidate.
       feeds: the inputs of the original; None to draw them.
-      whole_seconds: time, with the making of sessions, after which no further pair of sessions is made. One pair is
-        always made; the interval of so few sessions is wide.
+      whole_seconds: time, including the making of sessions, after which no further session pair is made. One session
+        pair (SESSION_PAIR sessions of each model) is always made; its interval is wide.
 
     Returns:
       a JSON-able mapping:
@@ -242,7 +242,7 @@ def latency(
       model: the model or its file.
       inputs: the input arrays by name.
       threads: threads inside one operator.
-      seconds: time for the runs, of which there are MIN_PAIRS at least.
+      seconds: time for the runs; at least MIN_PAIRS runs are made.
 
     Raises:
       RLFlowError: ONNX Runtime refuses the model.

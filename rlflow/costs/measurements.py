@@ -2,8 +2,9 @@
 
 `Latencies` returns latencies of graphs to an agent and sums the duration of all measurements. If an earlier run has
 measured a graph, its latency is looked up, but its duration counts all the same. Agents can therefore be compared at
-equal measurement time. A lost measurement stays lost for the run, so that the reward of a step is reproducible. Lost
-measurements are not stored, so another run measures the graph again.
+equal measurement time. A measurement is lost if the graph does not run, or if the measuring process dies or exceeds its
+time limit. A lost measurement stays lost for the run, so that the reward of a step is reproducible. Lost measurements
+are not stored, so another run measures the graph again.
 """
 
 import time

@@ -9,6 +9,7 @@ prediction by a timing. What decides between candidates is therefore timed by th
 caller then recomputes the costs of all states. Between two corrections only a timing changes the cost of a kernel.
 """
 
+import math
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
@@ -43,7 +44,7 @@ def prior_path(database: Path | str | None = None) -> Path:
 
 
 def prior_of(database: Path | str | None = None) -> Prior:
-    """Return the prior beside a database of timings; the one of the package if there is none.
+    """Return the prior in the file `prior_path`, or the prior of the package if this file does not exist.
 
     Args:
       database: path of the database; None for the user's default database.
@@ -86,7 +87,8 @@ class PredictedCost(ProfiledCost):
     def open(cls, threads: int = 1, database: Path | str | None = None) -> ProfiledCost:
         """Return the cost model with the prior of the database (`prior_of`).
 
-        For the database of another machine it is the profiled cost: no kernel could be timed to decide.
+        For a database of another machine, return a `ProfiledCost`: its kernels cannot be timed here, so predictions
+        would never be replaced by timings.
 
         Args:
           threads: threads of ONNX Runtime.
@@ -101,7 +103,7 @@ class PredictedCost(ProfiledCost):
 
     @property
     def timed_kernels(self) -> int:
-        """The number of timings in the database for this number of threads."""
+        """The number of timings that this object knows, including the overhead of a run and the machine's constants."""
         return len(self._stored)
 
     def is_predicted(self, timing: str) -> bool:
@@ -114,11 +116,11 @@ class PredictedCost(ProfiledCost):
         return SESSIONS_SECONDS + self.budget_ms / 1e3 + made + RUNS * self._predicted(timing).ps / 1e12
 
     def keep_predictions(self) -> None:
-        """Drop the requests of `time_again` that no use has carried out yet."""
+        """Drop all pending requests of `time_again`, so that these kernels keep their predictions."""
         self._again.clear()
 
     def correct(self) -> None:
-        """Correct all predictions by the timings so far. Recompute the costs of all states afterwards."""
+        """Correct all predictions by the timings so far; the caller must then recompute the costs of all states."""
         self._posterior = self._from_timings()
         self._memo.clear()
 
@@ -132,7 +134,7 @@ class PredictedCost(ProfiledCost):
         try:
             return super()._runtime(name, build)
         except NoTimingOfItsOwn:
-            self._described[name] = None  # so that no later stage asks for its timing again
+            self._described[name] = None  # Without a description, no later stage requests the timing again.
             raise
         finally:
             self._again.discard(name)
@@ -171,5 +173,5 @@ class PredictedCost(ProfiledCost):
         what = [self._what(name) for name in names]
         predicted = [self._by_prior(name, one) for name, one in zip(names, what, strict=True)]
         ps = np.maximum(FLOOR_PS, [1000 * (self._stored[name].median - overhead.median) for name in names])
-        off = np.array([1000 * (self._stored[name].half_width + overhead.half_width) for name in names]) / Z
+        off = np.array([1000 * math.hypot(self._stored[name].half_width, overhead.half_width) for name in names]) / Z
         return Posterior(self.prior.correlation, what, predicted, np.log(ps) if names else ps, off / ps)

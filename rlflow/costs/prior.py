@@ -9,6 +9,7 @@ interval. `rlflow.costs.prior_training` makes a prior with LightGBM; reading it 
 as in a Gaussian process (Rasmussen and Williams 2006, equations 2.25 and 2.26).
 """
 
+import hashlib
 import io
 import json
 import math
@@ -36,11 +37,11 @@ class Trees:
     """An ensemble of regression trees; the prediction is the sum of one leaf of each tree.
 
     Attributes:
-      feature: int16 [T, N], the feature that a node asks for.
+      feature: int16 [T, N], the feature that a node compares with its threshold.
       threshold: float64 [T, N]; values up to the threshold go left.
       left, right: int16 [T, N], the next node; a node that is its own successor is a leaf.
       value: float64 [T, N], the value of a leaf.
-      depth: the largest number of questions on the way to a leaf.
+      depth: the largest number of comparisons on the way to a leaf.
     """
 
     feature: np.ndarray
@@ -70,19 +71,21 @@ class Trees:
 TREE_FIELDS = tuple(field.name for field in fields(Trees))
 
 
-# Correlation of the errors of kernels with equal descriptions. Most of them are one kernel that ONNX Runtime makes of
-# different operators. The timing of one is therefore nearly the prediction of the other, and no search prefers either.
+# Correlation of the errors of kernels with equal descriptions. Most such kernels are one kernel that ONNX Runtime makes
+# of different operators. If one of them is timed, the predictions of the others become nearly this timing, so that no
+# search prefers one of them because of prediction errors.
 ALIKE = 0.97
 
 
 class Correlation(NamedTuple):
-    """How far the errors of two predictions agree: the parts of the variance that kernels share, and the distance.
+    """The model of the correlation of two predictions' errors: the shares of the error variance that kernels share.
 
     Attributes:
-      everywhere: share of the variance that all kernels have in common.
-      kind: share that kernels of one kind have in common.
-      near: share that kernels of one kind and of equal size have in common; less with the distance of their sizes.
-      length: the distance in octaves at which the shared part is exp(-1/2).
+      everywhere: share that all kernels have in common.
+      kind: further share that kernels of one kind have in common.
+      near: further share that kernels of one kind and of equal size have in common. It decreases with the distance of
+        the sizes.
+      length: the distance in octaves at which the share `near` is multiplied by exp(-1/2).
     """
 
     everywhere: float
@@ -118,9 +121,16 @@ class Points(NamedTuple):
     @classmethod
     def of(cls, what: Sequence[Description]) -> "Points":
         sizes = [[one.numbers[NUMBERS[k]] for k in SIZES] for one in what]
-        keys = [hash((one.kind, one.flops, one.moved, *map(one.numbers.__getitem__, NUMBERS))) for one in what]
+        keys = [_key((one.kind, one.flops, one.moved, *map(one.numbers.__getitem__, NUMBERS))) for one in what]
         kinds = np.array([one.kind for one in what])
         return cls(kinds, np.array(sizes, np.float64).reshape(-1, len(SIZES)), np.array(keys, np.int64))
+
+
+def _key(values: tuple[str | float, ...]) -> int:
+    """Return a hash of a text and numbers, of 63 bits. Unlike Python's `hash`, it is the same in every process."""
+    kind, *numbers = values
+    text = repr((kind, *map(float, numbers)))
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
 
 
 class Prediction(NamedTuple):
@@ -147,7 +157,7 @@ class Prior(NamedTuple):
       kinds: the kinds of kernels that it distinguishes.
       mean, error: the ensembles for the logarithm of latency / roofline, and of the absolute error of this logarithm.
       factor: the standard deviation is exp(error) times this factor.
-      correlation: how errors agree.
+      correlation: the correlation of errors.
       facts: what it was trained on, and its errors on sizes left out; JSON-able.
     """
 
@@ -207,7 +217,7 @@ class Prior(NamedTuple):
 
 
 def _trees(arrays: Mapping[str, np.ndarray], name: str, count: int) -> Trees:
-    """Return an ensemble of a file after a check that no index leaves its array."""
+    """Return an ensemble of a file after a check that every index lies inside its array."""
     *written, depth = [arrays[f"{name}/{field}"] for field in TREE_FIELDS]
     trees, shape = Trees(*written, int(depth)), written[0].shape
     if len(shape) != 2 or any(one.shape != shape for one in written) or not 0 <= trees.depth <= shape[1]:
@@ -227,7 +237,7 @@ class Posterior:
     error at another kernel has the conditional mean and deviation of this Gaussian process.
 
     Args:
-      correlation: how errors agree.
+      correlation: the correlation of errors.
       what: the n timed kernels.
       predicted: their predictions by the prior.
       log_ps: float64 [n], logarithms of their timings in picoseconds.

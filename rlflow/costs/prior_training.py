@@ -1,9 +1,9 @@
 """Train the prior of kernels (`rlflow.costs.prior`) on the timings of a database, with LightGBM.
 
 The kernels are split into folds by their size: all kernels of equal kind and equal result are in one fold. Every fold
-is predicted by trees that never saw its sizes. These errors train the second ensemble, calibrate the intervals (split
-conformal prediction with normalised errors; Lei et al. 2018, doi 10.1080/01621459.2017.1307116) and choose how far
-errors agree. The prior itself is trained on all kernels.
+is predicted by trees that never saw its sizes. These errors train the second ensemble, calibrate the intervals (as in
+split conformal prediction with normalised errors; Lei et al. 2018, doi 10.1080/01621459.2017.1307116) and choose the
+correlation of errors. The prior itself is trained on all kernels.
 """
 
 import math
@@ -25,9 +25,13 @@ from rlflow.costs.timing import Z
 FOLDS = 5
 LEAST_KERNELS = 20  # fewest kernels to train on
 LEAST_OF_KIND = 8  # kinds with fewer kernels have no feature of their own
-NOISE = 0.05  # relative error of a timing beside its interval, so that no kernel weighs more than the others
-UNSURE = 0.2  # relative error of a timing from which on it trains with its small weight, but judges no prediction
-LEAST_ERROR = 0.01  # errors below this value count as this value, because their logarithm would decide otherwise
+# Relative error of every timing in addition to its interval, so that the most precise timings do not dominate.
+NOISE = 0.05
+# A timing of this relative error or more trains the first ensemble with a small weight. It is not used to judge
+# predictions.
+UNSURE = 0.2
+# Smaller errors of predictions count as this error, because their logarithms would dominate the second ensemble.
+LEAST_ERROR = 0.01
 PARAMETERS = {
     "objective": "huber", "alpha": 0.3, "learning_rate": 0.08, "num_leaves": 48, "max_depth": 10, "min_data_in_leaf": 4,
     "lambda_l2": 1.0, "feature_fraction": 0.5, "bagging_fraction": 0.8, "bagging_freq": 1, "verbosity": -1,
@@ -106,7 +110,8 @@ def train(data: Sequence[Sample], facts: Mapping[str, object]) -> Prior:
 
     Args:
       data: the timed kernels.
-      facts: what the prior is to say about its data. The errors on sizes left out are added.
+      facts: the facts about the data that the prior will hold. The number of kernels and the errors on sizes left out
+        are added.
 
     Raises:
       RLFlowError: there are fewer than LEAST_KERNELS kernels, or LightGBM is not installed.
@@ -127,6 +132,11 @@ def train(data: Sequence[Sample], facts: Mapping[str, object]) -> Prior:
     off = y - _left_out(x, y, weights, folds, ROUNDS, {})
 
     sure = np.array([one.noise < UNSURE for one in data])
+    if sure.sum() < LEAST_KERNELS:
+        raise RLFlowError(
+            f"{sure.sum()} of the timed kernels are slow enough for a precise timing, and {LEAST_KERNELS} are needed. "
+            "Time more: costs record MODEL"
+        )
     x, off, folds, judged = x[sure], off[sure], folds[sure], [one for one in data if one.noise < UNSURE]
     errors, even = np.log(np.maximum(np.abs(off), LEAST_ERROR)), np.ones(len(off))
     of_errors = {"objective": "regression", "min_data_in_leaf": ERROR_LEAF}
@@ -173,7 +183,10 @@ def errors_of(truth: np.ndarray, predicted: np.ndarray, deviations: np.ndarray) 
 
 
 def _left_out(x, y, weights, folds, rounds: int, others: Mapping) -> np.ndarray:
-    """Return float64 [n], each prediction by trees that never saw the fold of its kernel."""
+    """Return float64 [n], each prediction by trees that never saw the fold of its kernel.
+
+    If all kernels are in one fold, the trees saw all of them.
+    """
     result = np.empty(len(y))
     for one in np.unique(folds):
         held = folds == one

@@ -1,7 +1,7 @@
 """The measured latency of one graph beside its original within tenths of a second, for rewards.
 
 A worker process keeps the session of the original. Original and graph run in turns, and the result is the median ratio
-of their latencies. After a crash or a hang, one measurement is lost and the worker is replaced.
+of their latencies. If the worker crashes or exceeds the time limit, one measurement is lost and the worker is replaced.
 """
 
 import math
@@ -88,7 +88,8 @@ class Probe:
         self._original: tuple | None = None  # (hash, sizes) of the original whose session the worker keeps
 
     def __reduce__(self):
-        return Probe, (self.threads, self.seconds, self.limit)  # The worker stays with the process that started it.
+        # The worker stays with the process that started it.
+        return Probe, (self.threads, self.seconds, self.limit, self.feeds)
 
     def __call__(self, original: Graph, graph: Graph, sizes: Sequence[Mapping[str, int]]) -> Latency:
         """Measure a graph beside its original.

@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rlflow.common.spending import KERNELS, spent_on
-from rlflow.costs import EXACT, FREE, NodeCost, Spread, TimeIsUp, kernel_layout
+from rlflow.costs import EXACT, FREE, NodeCost, Spread, TimeIsUp, kernel_layout, runs_of
 from rlflow.costs.analytic import VIEWS, AnalyticCost, RooflineCost
 from rlflow.costs.database import TimingDatabase
 from rlflow.costs.groups import PASSES, Groups
@@ -110,12 +110,14 @@ class ProfiledCost:
             result = result.plus(kernel.spread, 1)
         return result
 
-    def kernels(self, graph: Graph) -> Iterator[tuple[str, tuple[int, ...] | None, str, Kernel]]:
-        """Yield the kernels that ONNX Runtime runs for a graph, in the order of the graph; reorders come last.
+    def kernels(self, graph: Graph) -> Iterator[tuple[str, tuple[int, ...] | None, str, Kernel, int]]:
+        """Yield the kernels of a graph in the order of their anchors, each followed by the reorders of its group.
 
-        Returns:
-          For each kernel its operators such as "Conv + Relu", the shape of its last output (None if it is unknown), the
-          name of its first node ("" for a reorder), and its cost.
+        Operators that ONNX Runtime removes, such as Identity, are left out.
+
+        Yields:
+          (operators such as "Conv + Relu", shape of the last output or None if it is unknown, name of the first node or
+          "" for a reorder, the `Kernel`, its number of runs in one run of the model).
         """
         groups = self._groups_of(graph)
         for node_id in graph.order:
@@ -125,10 +127,13 @@ class ProfiledCost:
                 continue
             outputs = [tensor for tensor in group[-1].outputs if tensor != ABSENT]
             kind = graph.types.get(outputs[-1]) if outputs else None
-            operators = " + ".join(one.op for one in group)
-            yield operators, kind and kind.shape, group[0].name, self._kernel(groups, group)
+            operators, kernel, runs = " + ".join(one.op for one in group), self._kernel(groups, group), 1
+            if node.body:
+                runs = runs_of(self, graph, node)
+            if kernel.cost != FREE:
+                yield operators, kind and kind.shape, group[0].name, kernel, runs
             for op, moved in groups.reorders(group):
-                yield op, moved.shape, "", self._reorder(op, moved)
+                yield op, moved.shape, "", self._reorder(op, moved), runs
 
     def time_again(self, timing: str) -> None:
         """Make the next use of a timing repeat it and store the combination of both timings.
@@ -275,7 +280,8 @@ class ProfiledCost:
         elif name in self._again:
             self._again.remove(name)
             with self.database.lock():
-                result = result.combined_with(self._time(build()))
+                before = self.database.look_up(name, self.threads) or result  # with repetitions by other processes
+                result = before.combined_with(self._time(build()))
                 self.database.replace(name, self.threads, result)
         return result
 

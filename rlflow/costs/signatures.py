@@ -64,7 +64,7 @@ def group_signature(graph: Graph, group: tuple[Node, ...]) -> tuple:
 
 
 def _with_defaults(graph: Graph, node: Node) -> tuple:
-    """Return the attributes of a convolution, with those that are left out because they have their default values."""
+    """Return the attributes of a convolution, completed by the default values of the attributes that are missing."""
     weight = graph.types.get(node.inputs[1])
     if weight is None or weight.shape is None:
         return node.attributes
@@ -116,8 +116,9 @@ def signature_text(part) -> str:
 def kernel_digest(model: onnx.ModelProto) -> str:
     """Return a digest of the operators that ONNX Runtime runs for a model that it has optimised.
 
-    It depends on everything on which `signature` depends, but on no names. Groups of equal digest run equal kernels,
-    such as a Conv with a BatchNormalization that ONNX Runtime folds into it, and the Conv that a rule makes of both.
+    It depends on operators, attributes, types and the short contents that `signature` holds, but on no names. Groups of
+    equal digest run equal kernels. Examples are a Conv with a BatchNormalization that ONNX Runtime folds into it, and
+    the Conv that a rule makes of both.
 
     Args:
       model: the optimised model.
@@ -137,7 +138,7 @@ def kernel_digest(model: onnx.ModelProto) -> str:
 
 
 def _is_default(op: str, attribute: onnx.AttributeProto) -> bool:
-    """Return True if an attribute of a convolution or pool says the same as its absence."""
+    """Return True if an attribute of a convolution or pool has the value that it has when it is left out."""
     match attribute.name:
         case "strides" | "dilations":
             return set(attribute.ints) == {1}

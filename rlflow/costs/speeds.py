@@ -1,8 +1,9 @@
-"""The speeds of a machine in ONNX Runtime, measured within two seconds: the machine as the kernel predictor sees it.
+"""The speeds of a machine in ONNX Runtime, measured within two seconds: the features of the machine in predictions.
 
-`rlflow.costs.analytic.calibrate` measures a product, a sum of tensors that no cache holds, and the launch of an
-operator. `speeds_here` adds a convolution and sums of tensors that lie in the near and in the far cache. All constants
-are stored with the timings, so an exported database carries its machine along.
+`rlflow.costs.analytic.calibrate` measures a product, a sum of tensors that most caches cannot hold, and the launch of
+an operator. `speeds_here` adds a convolution and sums of tensors that fit into the near cache (0.1 MB in all) and into
+the far cache (3 MB in all). All constants are stored with the timings, so exported timings include the speeds of their
+machine.
 """
 
 import math
@@ -21,8 +22,9 @@ from rlflow.costs.timing import Timing, time_model
 
 SETS = (3 * 4 * 2**13, 3 * 4 * 2**18, 3 * 4 * 2**22)  # bytes of three tensors in the near cache, far cache and memory
 ADDITIONS = {"near": (64, 2**13), "cached": (4, 2**18)}  # name → additions in a model, elements of each tensor
-CHANNELS, SIDE = 64, 28  # of the convolution, whose window is 3×3
-VECTOR_BITS = {"AMX": 512, "AVX-512": 512, "AVX": 256}  # start of its name in a machine → bits; else 128
+CHANNELS, SIDE = 64, 28  # channels, and height and width, of the 3×3 convolution
+# Beginning of the name of a vector extension in the name of a machine → bits of a vector; 128 for other names.
+VECTOR_BITS = {"AMX": 512, "AVX-512": 512, "AVX": 256}
 
 
 class Speeds(NamedTuple):
@@ -63,11 +65,14 @@ def speeds_here(database: TimingDatabase, threads: int) -> Speeds:
       RLFlowError: speeds are missing, and the database belongs to another machine.
     """
     known = stored_speeds(database, threads)
-    if known is None:
-        calibrate(database, threads)
-        _measure(database, threads)
-        known = stored_speeds(database, threads)
-    return known
+    return measure_speeds(database, threads) if known is None else known
+
+
+def measure_speeds(database: TimingDatabase, threads: int) -> Speeds:
+    """Measure and store the speeds of this machine, and replace stored ones; see `speeds_here`."""
+    calibrate(database, threads)
+    _measure(database, threads)
+    return stored_speeds(database, threads)
 
 
 def stored_speeds(database: TimingDatabase, threads: int) -> Speeds | None:

@@ -18,8 +18,8 @@ from rlflow.graph.onnx_runtime import session
 WARM_UPS = 2  # untimed runs of each session before the first timed run; one run for a kernel slower than its budget
 MIN_REPEATS = 3  # smallest number of timed runs
 SESSIONS = 8  # largest number of sessions of one model; a kernel that is slow for its budget gets fewer
-# Bytes of input and output arrays between two runs on one set of them: more than the caches of one core hold, and half
-# of a usual cache of the last level. Small arrays have at most SETS sets.
+# Bytes of all sets of input and output arrays together: more than the caches of one core hold, and half of a typical
+# last-level cache. Small arrays have at most SETS sets.
 CYCLED, SETS = 16_000_000, 64
 NUMBERS = {  # types of tensors that have a NumPy type
     f"tensor({name})" for name in "bool float float16 double int8 int16 int32 int64 uint8 uint16 uint32 uint64".split()
@@ -54,9 +54,8 @@ class Timing(NamedTuple):
     def combined_with(self, other: "Timing") -> "Timing":
         """Combine this timing with a timing of the same kernel in other sessions.
 
-        The medians are weighted by the inverse square of the half-widths of their intervals.
-
-        The half-width of the result is at least half the difference of the medians.
+        The medians are weighted by the inverse square of the half-widths of their intervals. The half-width of the
+        result is at least half the difference of the medians.
         """
         weights = 1 / max(self.half_width, 1.0) ** 2, 1 / max(other.half_width, 1.0) ** 2
         median = (weights[0] * self.median + weights[1] * other.median) / sum(weights)
@@ -92,8 +91,9 @@ def time_model(timed: Timed, threads: int, budget_ms: float) -> Timing:
     arrays, and the inputs are written before each run. The sets have about CYCLED bytes together; each session has at
     least one set. Runs on a single small set would find all arrays in the caches of the core, so that operators that
     move data would be too fast. Several sessions also evict each other's weights, and average over memory layouts. A
-    kernel that is slow for its budget depends less on all that. It gets as many sessions as its budget has runs, and as
-    many sets, but up to MIN_REPEATS sets if its arrays are small.
+    slow kernel depends less on caches and memory layouts. If its budget allows few runs, it gets only as many sessions
+    as runs, and not more sets than runs (or MIN_REPEATS).
+
     With several threads all sets share the inputs, which are not written again. The thread that wrote them would have
     all of them in its cache. In a whole graph each thread has written a part, and here each has read a part.
 
@@ -168,7 +168,7 @@ def _array(value: onnxruntime.OrtValue) -> np.ndarray | None:
 
 
 def _binding(running: onnxruntime.InferenceSession, inputs, outputs) -> onnxruntime.IOBinding:
-    """Bind the inputs (by name) and outputs of a session to arrays; ONNX Runtime allocates an output that is None."""
+    """Bind inputs (by name) and outputs of a session to arrays; ONNX Runtime allocates an output given as None."""
     binding = running.io_binding()
     for name, array in inputs.items():
         binding.bind_cpu_input(name, array)
@@ -202,9 +202,9 @@ class _Turn(NamedTuple):
 
         Args:
           running: the session.
-          inputs: the inputs by name; the own inputs are copies of them if `writes`, else these arrays themselves.
-          outputs: the outputs of a first run; the own outputs are copies of them.
-          writes: whether `write_inputs` writes the inputs.
+          inputs: the inputs by name; the runs use copies if `writes` is True, else these arrays.
+          outputs: the outputs of a first run; the runs write to copies.
+          writes: True if `write_inputs` writes the inputs.
         """
         own = {name: array.copy() if writes else array for name, array in inputs.items()}
         results = [None if array is None else array.copy() for array in outputs]

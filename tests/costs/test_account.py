@@ -2,6 +2,7 @@
 
 import json
 
+import onnx
 import pytest
 
 from rlflow.costs import NodeCost, graph_cost, profiled
@@ -9,6 +10,7 @@ from rlflow.costs.account import account, account_table, bound_ps
 from rlflow.costs.profiled import ProfiledCost
 from rlflow.costs.speeds import Speeds
 from rlflow.costs.timing import Timing
+from rlflow.graph.onnx_reader import load_graph
 from tests.commands import in_process
 from tests.toys.tiny import tiny_task
 
@@ -37,6 +39,24 @@ def test_the_account_sums_to_the_cost_of_the_graph_and_no_bound_exceeds_its_time
     assert {row.first for row in rows if row.first} <= {node.name for node in graph.nodes.values()}
     lines = account_table(rows, 3).splitlines()
     assert len(lines) == 2 + 3 + 1 and lines[-1].startswith("| all kernels |") and "| 100.0% |" in lines[-1]
+
+
+def test_a_kernel_in_a_loop_counts_once_for_each_run_and_a_removed_operator_is_no_kernel(cost):
+    model = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 17]>
+        g (float[4] x) => (float[4] y) <int64 n = {5}, bool go = {1}> {
+          y = Loop (n, go, x) <body = b (int64 k, bool c, float[4] s) => (bool d, float[4] t) {
+            d = Identity (c)
+            t = Exp (s)
+          }>
+        }"""
+    )
+    graph = load_graph(model)
+    (row,) = [row for row in account(cost, graph, SPEEDS) if row.operators == "Exp"]
+    assert row.count == 5 and sum(row.cost.runtime_ps for row in account(cost, graph, SPEEDS)) == graph_cost(
+        cost, graph
+    ).runtime_ps
+    assert "Identity" not in {row.operators for row in account(cost, graph, SPEEDS)}
 
 
 def test_the_bound_is_the_larger_of_arithmetic_and_traffic():

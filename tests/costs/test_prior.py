@@ -17,6 +17,7 @@ from rlflow.costs.prior import Correlation, Points, Posterior, Prediction, Prior
 from rlflow.costs.prior_training import Sample, errors_of, fold, train, trees_of
 from rlflow.costs.speeds import Speeds, stored_speeds, vector_bits
 from rlflow.graph.onnx_runtime import machine
+from tests.commands import printed
 from tests.costs.priors import leaf, nearly, roofline_prior, with_speeds
 
 SPEEDS = Speeds(10.0, 12.0, 20.0, 40.0, 60.0, 1e6, 256)
@@ -158,6 +159,14 @@ def test_timings_shift_untimed_predictions_less_the_more_distant_the_kernels_are
     assert all(shift > 0 for shift in moved)
     add, exp = moved[2:6], moved[6:]
     assert add == sorted(add, reverse=True) and min(add) > max(exp)
+
+
+def test_the_keys_of_kernels_are_the_same_in_every_process():
+    """A cost model that was pickled for another process recognises its timed kernels there."""
+    program = (
+        "from tests.costs.test_prior import KERNELS, Points; print(Points.of(KERNELS).keys.tolist())"
+    )
+    assert printed(program, "1") == printed(program, "2") == f"{Points.of(KERNELS).keys.tolist()}\n"
 
 
 def test_kernels_of_other_kinds_stay_unchanged_if_kinds_share_nothing():

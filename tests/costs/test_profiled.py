@@ -4,6 +4,7 @@ import multiprocessing
 import sqlite3
 import time
 
+import onnx
 import pytest
 
 from rlflow.common.errors import RLFlowError
@@ -14,6 +15,7 @@ from rlflow.costs.kernel_layout import block
 from rlflow.costs.probe import Latency
 from rlflow.costs.profiled import ProfiledCost
 from rlflow.costs.timing import Timing
+from rlflow.graph.onnx_reader import load_graph
 from tests.costs.graphs import conv, graph, only, swap
 
 LATENCY = Latency(0.5, 0.4, 0.6, original_ms=2.0, pairs=9, seconds=1.5)
@@ -38,6 +40,17 @@ def test_a_kernel_is_timed_once_and_its_timing_is_stored(tmp_path, model, monkey
     monkeypatch.setattr(profiled, "time_model", lambda *_: pytest.fail("timed again"))
     assert graph_cost(ProfiledCost(model.database.path), g) == cost
     assert cost.flops == graph_cost(AnalyticCost(), g).flops
+
+
+def test_a_kernel_that_reads_a_sequence_costs_the_roofline(model):
+    parsed = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 17]> g (seq(float[4]) s, int64 k) => (float[4] y) {
+          t = SequenceAt (s, k)
+          y = Relu (t)
+        }"""
+    )
+    g = load_graph(parsed)
+    assert graph_cost(model, g).runtime_ps > 0 and len(model.fallbacks) >= 1
 
 
 def test_equal_kernels_share_one_timing_even_after_a_repetition(model):
