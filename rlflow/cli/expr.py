@@ -47,8 +47,10 @@ def run(parsed) -> dict:
     from rlflow.tasks.expressions.task import named_program
 
     program, out = named_program(parsed.model), Path(parsed.out)
-    if out.resolve() == Path(parsed.model).resolve():
+    if out.resolve() in (Path(parsed.model).resolve(), Path(parsed.model.rpartition(":")[0]).resolve()):
         raise RLFlowError("--out is the file of the program; pass another file")
+    if out.suffix in (".png", ".c"):
+        raise RLFlowError(f"a file *{out.suffix} is written beside the program, so --out cannot be one. Pass *.ks")
     if parsed.receipt:
         states, actions = replay(read_json(parsed.receipt), program)
         how = "repeated"

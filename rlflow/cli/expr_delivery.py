@@ -23,7 +23,7 @@ SEEDS = 5  # random inputs on which a result is compared with the original
 
 
 def receipt_of(states: Sequence[ExpressionState], actions: Sequence[tuple[int, int]]) -> dict:
-    """Return the receipt of a path: names of rules with locations, and what a replay must reach.
+    """Return the receipt of a path: the steps as (rule, location), and the hash and cost that a replay must reach.
 
     Args:
       states: the states of the path, see `states_along`.

@@ -4,7 +4,9 @@
 """
 
 import argparse
+import os
 import sys
+from contextlib import suppress
 
 from rlflow.cli import (
     bound,
@@ -71,6 +73,7 @@ def main(arguments: list[str] | None = None) -> int:
         with custom_ops.restored():
             custom_ops.load(getattr(parsed, "custom_ops", None) or ())
             results = parsed.function(parsed)
+        sys.stdout.flush()
         if parsed.json:
             write_json(parsed.json, results)
         return int(results.get("ok") is False)  # a check or a run failed
@@ -78,6 +81,10 @@ def main(arguments: list[str] | None = None) -> int:
         if parsed.debug:
             raise
         print(f"error: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:  # the reader of the output has ended, as in `rlflow rules list | head`
+        with suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except Exception as error:  # a bug: one line is enough for a user, and --debug shows the traceback
         if parsed.debug:

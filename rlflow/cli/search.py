@@ -21,9 +21,10 @@ Searches for a cheaper graph with one method, without learning, and writes the f
   taso         the backtracking search of TASO, a control
   random       random episodes, a control
 
-The search minimises the configured cost: cost.name=profiled (operators timed on this machine; the first search of a
-model times its operators) or cost.name=analytic. Ctrl-C ends the search with the best result so far. The result is
-checked against the original. The command `replay` repeats it from FASTER.receipt.json."""
+The search minimises the configured cost. cost.name=predicted, the default, uses the timings of kernels that exist and
+predicts the others, cost.name=profiled times them, and cost.name=analytic and roofline are formulas. Ctrl-C ends the
+search with the best result so far. The result is checked against the original. The command `replay` repeats it from
+FASTER.receipt.json."""
 
 
 def add(commands) -> None:

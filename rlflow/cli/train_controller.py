@@ -32,7 +32,7 @@ def run(parsed) -> dict:
 
 
 def chosen_models(parsed) -> list[str]:
-    """Return a list of the option that --models changes, as KEY=VALUE; the list is empty without --models."""
+    """Return the option that --models changes as a list [KEY=VALUE]; the list is empty without --models."""
     if not parsed.models:
         return []
     return [setting("controller.xrlflow.also", [model.strip() for model in parsed.models.split(",")])]

@@ -3,7 +3,7 @@
 import difflib
 from collections.abc import Iterable
 
-# Beginning of the message of a diverged training, by which a sweep recognises it in the log of a run.
+# Beginning of the message of a diverged training; a sweep recognises a diverged run by this text in its error.
 DIVERGED = "diverged at training step"
 
 

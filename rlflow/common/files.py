@@ -11,7 +11,6 @@ import io
 import json
 import os
 import secrets
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -57,12 +56,13 @@ def copy_file(source: Path | str, path: Path | str, outdated: Path | None = None
 def check_writable(path: Path | str) -> None:
     """Create the folder of `path` and raise RLFlowError if `path` cannot be written. Call this before long work."""
     path = Path(path)
-    if path.is_dir():
-        raise RLFlowError(f"cannot write {path}: it is a folder")
     try:
+        if path.is_dir():
+            raise RLFlowError(f"cannot write {path}: it is a folder")
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path.parent):
+        with _temporary(path) as file:  # fails if the name is too long for its suffix
             pass
+        os.unlink(file.name)
     except OSError as error:
         raise RLFlowError(f"cannot write {path}: {error.strerror or error}") from error
 
@@ -114,7 +114,7 @@ def remove_abandoned(folder: Path, pattern: str = f"**/{TEMPORARY.format('*')}")
 
     Args:
       folder: the folder.
-      pattern: glob pattern of the temporary files; by default those of all files in the folder and its subfolders.
+      pattern: glob pattern of the temporary files; by default all temporary files in the folder and its subfolders.
     """
     for left in folder.glob(pattern):
         with suppress(OSError):

@@ -2,7 +2,8 @@
 
 `layered` returns a small dictionary unchanged, because copies of it are fast. A large dictionary becomes a `Layered`: a
 base that all copies share and never change, and the entries in which the copy differs from the base. The time and
-memory of a copy depend on the number of these entries, which is bounded by about the square root of the size.
+memory of a copy depend on the number of these entries. A copy merges them into a new base if there are more than four
+times the square root of the base's size.
 
     nodes = layered({1: "a", 2: "b"})
     after = nodes.copy()
@@ -26,10 +27,12 @@ def layered(entries: "dict[K, V] | Layered[K, V]") -> "dict[K, V] | Layered[K, V
 
 
 class Layered(MutableMapping[K, V]):
-    """A dictionary that shares most entries with its copies; a deleted entry that returns keeps its old position.
+    """A dictionary that shares most entries with its copies.
+
+    A deleted entry that returns keeps its old position, unless a copy has merged the entries in between.
 
     Args:
-      base: entries that nobody changes.
+      base: entries that are never changed.
       own: entries that replace or extend the base, or delete an entry of it.
       size: number of entries.
     """

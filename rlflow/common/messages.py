@@ -162,7 +162,7 @@ def _shell_name(name: str, path: Path) -> str:
 
     Args:
       name: the name of the program; returned if PATH leads a shell from this name to `path`.
-      path: the file of the program; returned otherwise, relative to the working directory if it lies below it.
+      path: the file of the program; returned otherwise, relative to the working directory if it lies in a subfolder.
     """
     by_name = shutil.which(name)
     if by_name and os.path.abspath(by_name) == os.path.abspath(path):

@@ -1,13 +1,17 @@
 """Test the output of commands: a few lines, with an end that states the gain, the files and the next step."""
 
 import json
+import os
 import shlex
+import subprocess
+import sys
 
 import pytest
 
 import rlflow
 from rlflow.cli.bound import percent_up
 from rlflow.cli.main import parse
+from rlflow.common.messages import ROOT
 from tests.commands import MOST_LINES, Done, in_process, lines_without_progress
 from tests.suite import slow
 
@@ -28,6 +32,15 @@ def test_optimise_with_learning_prints_few_lines_and_ends_with_a_five_line_summa
     assert ending["model"] == str(optimised / "faster.onnx")
     assert ending["report"] == str(optimised / "run" / "eval" / "report.html")
     assert " validate tiny_resnet18 " in ending["next"]
+
+
+def test_a_command_whose_reader_has_ended_says_nothing():
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, ROOT / "run.py", "zoo"]
+    with open(writer, "wb") as closed:
+        done = subprocess.run(command, stdout=closed, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (1, "")
 
 
 def test_tables_are_written_to_files(optimised):

@@ -50,7 +50,7 @@ def test_every_command_prints_its_help(capsys, command):
         "replay": ["--model", "--out", "--json"], "rules": ["list", "explain", "prove", "enumerate"], "zoo": ["--json"],
         "validate": ["--receipt", "--tolerance", "--json"], "search": ["--method", "--out", "--measure"],
         "bound": ["--model", "--seconds"],
-        "costs": ["show", "record", "export", "import", "clear", "calibrate", "train"],
+        "costs": ["show", "explain", "record", "export", "import", "clear", "calibrate", "train"],
         "sweep": ["SWEEP.yaml", "--run", "--json"],
         "report": ["--out", "--json"],
         "measure": ["A.onnx B.onnx", "--threads N", "--seconds S", "--sessions N", "--shape NAME=SIZES", "--json"],

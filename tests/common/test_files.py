@@ -144,6 +144,9 @@ def test_check_writable_leaves_no_trace(tmp_path):
     assert os.listdir(tmp_path / "new") == []
     with pytest.raises(RLFlowError, match="it is a folder"):
         check_writable(tmp_path / "new")
+    with pytest.raises(RLFlowError, match="cannot write"):
+        check_writable(tmp_path / ("n" * 250))  # the temporary file has a suffix
+    assert os.listdir(tmp_path) == ["new"]
 
 
 def test_copy_file_copies_completely_or_leaves_the_target_unchanged(tmp_path, monkeypatch):
