@@ -9,9 +9,9 @@
     task = rlflow.load_task("model.onnx", cost="analytic")                   # states, matches, rewrites
     env = gymnasium.make("rlflow/GraphRewrite-v0", model="model.onnx")       # the same task as an environment
 
-This module imports each public name on first use. `rlflow.optimize` is another spelling of `rlflow.optimise`. The list
-below is ordered so that a package uses only packages above it (docs/ARCHITECTURE.md). No package above the last line
-imports TensorFlow.
+This module imports each public name except RLFlowError on first use. `rlflow.optimize` is another spelling of
+`rlflow.optimise`. The list below is ordered so that a package uses only packages above it (docs/ARCHITECTURE.md). No
+package above the last line imports TensorFlow.
 
   common              errors, files, messages, registries, options, the contract of a task
   graph, zoo          the immutable graph with ONNX reader and writer; example models without downloads
@@ -45,7 +45,7 @@ registration.register()
 
 
 def __getattr__(name: str):
-    if name == "session":  # a program that only runs a model needs no other room
+    if name == "session":  # a program that only runs a model imports no search and no learning
         from rlflow.graph.session_file import session
 
         return session

@@ -193,7 +193,7 @@ def optimise(
         result accepts every size that the model accepts.
       inputs: inputs of your own, on which the models are checked and measured before drawn ones: a dictionary
         input name → array, the path of an .npz file or of a folder (of .npz files, or of test_data_set_* of ONNX), or a
-        list of these. Sizes that `shapes` does not name are those of the first set.
+        list of these. Sizes that `shapes` does not name are taken from the first set.
       fix: True to freeze the sizes in `shapes`. More rules apply then, but the result may accept no other sizes.
       exact: True to use only rules that keep every bit of the outputs.
       standard_operators_only: True to use no operators of ONNX Runtime's own domains, so that the model stays portable.

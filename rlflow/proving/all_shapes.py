@@ -3,9 +3,10 @@
 A proof assumes the requirements of the left side and the rule's conditions, and compares the elements of both sides at
 a symbolic index. If a case is not proved, it is computed with plain numbers; a difference refutes the rule.
 
-`OpaqueWindows` have one known property: equal attributes and sizes give equal windows. A proof with opaque windows
-holds for every padding, stride and dilation at once, and it is quick. This property suffices for rules that merge,
-split or scale convolutions and pools, so opaque windows are tried first.
+A proof knows few facts about `OpaqueWindows`: equal attributes and sizes give equal windows, the number of windows is
+at least 1, no padding is negative, and windows without padding and `ceil_mode` lie inside the input. A proof by these
+facts is quick and holds for every padding, stride and dilation at once. The facts suffice for rules that merge, split
+or scale convolutions and pools, so opaque windows are tried first.
 """
 
 import random
@@ -230,7 +231,7 @@ def prove_all_shapes(rule: Rule, readings: tuple[bool, ...], kind: type[Symbolic
     Args:
       rule: the rule.
       readings: (True,) to prove the rule for float tensors, (True, False) for float and int64 tensors.
-      kind: the class of the cases, Opaque or Symbolic; only Symbolic looks for counterexamples.
+      kind: the class of the cases: Opaque, Symbolic or WrittenOut. With Opaque no counterexamples are searched for.
       budget: the number of z3 queries that the proof may make.
     """
     failures, fired = [], 0
@@ -264,7 +265,7 @@ def explore(
     Args:
       rule: the rule.
       is_float: True for float tensors, False for int64.
-      kind: the class of the cases, Opaque or Symbolic.
+      kind: the class of the cases: Opaque, Symbolic or WrittenOut.
       budget: the number of z3 queries that the proof may make.
 
     Yields:

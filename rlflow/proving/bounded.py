@@ -229,7 +229,7 @@ class Bound(NamedTuple):
       rank: the largest rank, and the largest length of a list of sizes.
       sizes: (largest size of the first two axes, largest size of the other axes).
       elements: the largest number of elements of an input.
-      step: the largest stride and dilation.
+      step: the largest stride and dilation in `**a`. Strides and dilations that a rule names are limited like sizes.
       pad: the largest padding at one end.
       count: the largest number of inputs of `*xs`; None for a rule without `*xs`.
     """

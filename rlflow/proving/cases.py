@@ -182,7 +182,8 @@ class Case:
         """Return the constant tensor that matches a literal of the left side.
 
         Args:
-          value: a tuple of integers, which gives a list, or a number, which gives one element of rank 0, 1 or 2.
+          value: a tuple of integers, which gives a list, or a number, which gives a tensor of rank 0, 1 or 2 with one
+            element.
           key: the key of the decision about the rank.
         """
         if isinstance(value, tuple):
@@ -253,7 +254,7 @@ class Case:
         return self.world.element(name, i)
 
     def rows(self, view: View, axis: int) -> list[Tensor]:
-        """Return the positions of a tensor's rows along an axis: of the rows that are zero, and of the others.
+        """Return two index tensors: the positions of a tensor's rows of zeros along an axis, and of its other rows.
 
         Args:
           view: the tensor.
@@ -420,7 +421,10 @@ class Case:
     # -- conditions --
 
     def fires(self) -> bool:
-        """Return True if the rule's conditions hold, and fill `scope` with the values that the right side uses."""
+        """Return True if the rule's conditions hold for some choice of the constant tensors.
+
+        Fill `scope` with the values that the right side uses for the first such choice.
+        """
         self.scope = self.names_in_scope()
         return any(self.holds() for _ in self.constant_sets())
 

@@ -40,7 +40,7 @@ class Border(Exception):
 
 
 class Rows(Border):
-    """Raised if a sum runs over the rows of a tensor, of which some are known to be zero.
+    """Raised if a sum runs over the rows of a tensor and the rule distinguishes the rows that are zero.
 
     Attributes:
       variable: the z3 constant of the index.

@@ -72,7 +72,10 @@ ACTIVATION = {"activation": ("pick", (None, b"Relu", b"Tanh", b"Sigmoid"))}
 
 
 def equations() -> Iterator[bytes]:
-    """Yield equations of Einsum for two operands: all with at most MAX_LABELS labels, and the usual ones with four.
+    """Yield equations of Einsum for two operands that sum over at most one label, which both operands share.
+
+    The first equations are, up to the names of labels, all with 1 to MAX_LABELS labels in each operand and at most
+    MAX_LABELS in the result. Common equations with four labels in an operand or in the result follow.
     """
     for x, count in itertools.product(("a", "ab", "abc"), (1, 2, 3)):
         for shared in (some for n in range(count + 1) for some in itertools.combinations(x, n)):
@@ -172,10 +175,11 @@ def demanded(rule: Rule) -> tuple[int, ...]:
 
 @cache
 def settled(rule: Rule, name: str) -> bool:
-    """Return True if a list of sizes is used only by Reshapes of the left side and by their output shapes.
+    """Return True if conditions, `let` clauses and the right side contain a list of sizes only as `reshaped(x, name)`.
 
-    The conditions and the right side then contain the list only as `reshaped(x, name)`. The proof can assume that it
-    contains neither 0 nor -1.
+    Here x is an input of the left side that a Reshape by this list reads, so the rule uses only the output shape of the
+    Reshape. The proof therefore assumes that the list contains neither 0 nor -1. The other readers of the list on the
+    left side are not examined.
 
     Args:
       rule: the rule.
@@ -256,7 +260,10 @@ def sets_of_axes(rank: int) -> tuple[tuple[int, ...], ...]:
 
 
 def new_axes(rank: int) -> tuple[tuple[int, ...], ...]:
-    """Return all sets of one or two axes that Unsqueeze can add to a tensor of a rank, from 0 and as negative axes."""
+    """Return all sets of one or two axes that Unsqueeze can add to a tensor of this rank.
+
+    Each set occurs twice, with axes that count from 0 and with negative axes.
+    """
     result: list[tuple[int, ...]] = []
     for count in (1, 2):
         for chosen in itertools.combinations(range(rank + count), count):

@@ -270,7 +270,7 @@ class Formal(Numbers):
 
         Raises:
           Invalid: if p is 0.
-          Unprovable: if only the right side of the rule divides by p.
+          Unprovable: if only the right side of the rule divides by p, and p is not known to be positive.
         """
         if not p.terms:
             raise Invalid

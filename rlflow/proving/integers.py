@@ -504,8 +504,9 @@ class Reshapes(Integers):
     def index(self, position: Position, shape: tuple) -> tuple:
         """Return the index of a row-major position under another shape.
 
-        Leading and trailing axes that both shapes have in common keep their indices. A last axis that is a multiple of
-        a known size is divided into two axes, or joined of two.
+        Leading and trailing axes that both shapes have in common keep their indices. If the last axis of one shape has
+        a known size, and the last axis of the other shape is visibly a larger multiple of this size, the larger axis is
+        treated as two axes.
         """
         old = [pair for pair in zip(position.shape, position.index, strict=True) if not self.is_one(pair[0])]
         new = [k for k, size in enumerate(shape) if not self.is_one(size)]
@@ -544,7 +545,7 @@ class Reshapes(Integers):
     def moved(self, old: list[tuple], sizes: list) -> list:
         """Return the index of a position under the sizes of a new shape, as uninterpreted integers.
 
-        If the position is itself a conversion from these sizes, the index before that conversion is returned.
+        If an earlier conversion from these sizes made the old indices, the indices before that conversion are returned.
 
         Args:
           old: the (size, index) pair of each axis of the old shape.
@@ -576,7 +577,8 @@ class Reshapes(Integers):
         Args:
           shape: the shape of the input.
           wanted: the elements of the second input; 0 copies the input's size and -1 is inferred.
-          allowzero: the attribute `allowzero` of Reshape; not used, because all sizes are at least 1.
+          allowzero: the attribute `allowzero` of Reshape; not used. A known 0 always copies, because a 0 with
+            allowzero=1 would make an empty tensor, and no case contains empty tensors.
         """
         if any(isinstance(size, Int) for size in wanted):
             return self.reshaped_as(shape, wanted)

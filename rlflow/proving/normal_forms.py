@@ -75,7 +75,9 @@ class NormalForms(Reshapes):
         return Poly(self, (Term(Fraction(1), (), (Element(name, index),)),))
 
     def apply(self, name: str, *arguments: Poly) -> Poly:
-        """Return the value of a function of numbers; exponentials and roots of square integers are simplified.
+        """Return the value of a function of numbers.
+
+        Exponentials, logarithms and roots of square integers are simplified.
 
         Args:
           name: the name of the function, such as "sqrt" or "exp".
@@ -128,7 +130,7 @@ class NormalForms(Reshapes):
 
         Raises:
           Infeasible: if p is 0.
-          Unprovable: if only the right side of the rule divides by p.
+          Unprovable: if only the right side of the rule divides by p, and p is not known to be positive.
         """
         if p.number == 0:
             raise Infeasible
@@ -177,7 +179,7 @@ class NormalForms(Reshapes):
         return self.nonzero(p) or any(self.same(p, other) for other in self.divisors)
 
     def nonzero(self, p: Poly) -> bool:
-        """Return True if p is proved positive: all coefficients and atoms are positive, and no sum is empty."""
+        """Return True if p counts as positive: coefficients and atoms are positive, and each sum has `some_index`."""
         return bool(p.terms) and all(t.coefficient > 0 and self.positive(t) for t in p.terms)
 
     def positive(self, term: Term) -> bool:
@@ -193,9 +195,10 @@ class NormalForms(Reshapes):
         return isinstance(atom, Applied) and atom.name == "exp"
 
     def some_index(self, bound: tuple, claims: list) -> bool:
-        """Return True if an index is proved to satisfy all claims.
+        """Return True if each index is proved to have a value in its range that satisfies the claims about this index.
 
-        Along each axis, only 0 and the values at which one side of a claim is 0 are tried.
+        For each index, only 0 and the values at which one side of a claim is 0 are tried. A claim that contains none of
+        the indices is not checked.
 
         Args:
           bound: (index, size) pairs; 0 ≤ index < size must hold.
@@ -336,7 +339,7 @@ class NormalForms(Reshapes):
         return atom
 
     def minimal_greatest(self, bound: tuple, claim, body: Poly) -> Greatest:
-        """Return a maximum with its indices standardised like those of a sum, if it is over one product and no claim.
+        """Return an equal maximum; if its body is one product without claims, the steps of `regrouped` are applied.
 
         Args:
           bound: (index, size) pairs.
@@ -356,10 +359,10 @@ class NormalForms(Reshapes):
         return not (one - two).terms
 
     def matchings(self, olds: tuple, news: tuple) -> Iterator[list[tuple]]:
-        """Yield each one-to-one assignment of bound indices to other ones of equal sizes, a list of (old, new) pairs.
+        """Yield each one-to-one assignment of old to new bound indices of equal sizes, as a list of (old, new) pairs.
 
         Args:
-          olds, news: (index, size) pairs.
+          olds, news: the (index, size) pairs of two sums or maxima.
         """
         if len(olds) == len(news):
             for order in itertools.permutations(olds):

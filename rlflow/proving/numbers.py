@@ -129,7 +129,7 @@ class Numbers:
     def between(self, place: bytes, k: int, size: int, factor: int) -> tuple:
         """Return the two positions between which a linear Resize interpolates, and the weight of the second one.
 
-        The arguments are those of `coordinate`.
+        The arguments are as in `coordinate`.
         """
         exact = min(max(coordinate(place, k, size, factor), Fraction(0)), Fraction(size - 1))
         return int(exact), min(int(exact) + 1, size - 1), self.number(exact - int(exact))
@@ -175,7 +175,7 @@ def coordinate(place: bytes, k: int, size: int, factor: int) -> Fraction:
       place: the attribute coordinate_transformation_mode.
       k: the index after the Resize.
       size: the size of the axis before the Resize.
-      factor: the whole factor by which the Resize multiplies the size.
+      factor: the size after the Resize divided by `size`, a whole number.
     """
     if place == b"align_corners":
         return Fraction(k * (size - 1), max(size * factor - 1, 1))

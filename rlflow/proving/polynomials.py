@@ -42,7 +42,7 @@ class Applied(NamedTuple):
 class Greatest(NamedTuple):
     """An atom: the maximum of `body` over the bound indices for which the claim holds."""
 
-    bound: tuple  # of (variable, size)
+    bound: tuple  # (variable, size) pairs
     claim: z3.BoolRef
     body: "Poly"
 

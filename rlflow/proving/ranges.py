@@ -3,8 +3,8 @@
 Each step replaces a term by an equal term. Two facts are used: 0 ≤ v < size for every summed index v, and a term is 0
 where one of its claims does not hold. The size of a summed index contains no summed index.
 
-  flatten      replaces the row-major position of several indices by a sum of products.
-  split        replaces an index k < n·m, which is read under the sizes n and m, by i·m + j.
+  flatten      replaces an index that a Reshape converts (`Reshapes.moved`) by an equal sum of products.
+  split        replaces an index k < n·m by i·m + j if a Reshape converts k to two indices below n and m.
   join         merges two indices i < n and j < m that are read only as i·m + j into one index below n·m.
   start_later  starts the sum at `first` if the term contains the claim v ≥ first.
   end_earlier  ends the sum before `last` if the term contains the claim v < last.

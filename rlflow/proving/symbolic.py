@@ -49,7 +49,7 @@ class Symbols(NormalForms):
     def between(self, place: bytes, k, size, factor) -> tuple:
         """Return two unknown positions on the axis and an unknown weight; all depend only on the arguments.
 
-        The arguments are those of rlflow.proving.numbers.coordinate.
+        The arguments are as in rlflow.proving.numbers.coordinate.
         """
         low, high = (self.nearest(place, which, k, size, factor) for which in (b"lower", b"higher"))
         return low, high, self.element(f"weight, {place.decode()}", (k, size, factor))
@@ -96,8 +96,9 @@ class Symbols(NormalForms):
     def sum(self, size, body: Callable) -> Poly:
         """Return the sum of `body(k)` for 0 ≤ k < size.
 
-        If the answer to a comparison in `body` changes within the range, the sum is split there into two sums. If
-        some rows of a tensor are zero, a sum over its rows is split into a sum over these and one over the others.
+        If the answer to a comparison in `body` changes within the range, the sum is split there into two sums. If the
+        rule distinguishes the rows of a tensor that are zero, a sum over all rows is split into a sum over the rows of
+        zeros and a sum over the other rows.
         """
         if isinstance(size, int) and size <= WRITTEN_OUT:
             return functools.reduce(operator.add, map(body, range(size)), self.number(0))
@@ -259,7 +260,8 @@ class Symbols(NormalForms):
     def has_index(self, bound: tuple, claim, pairs: list) -> bool:
         """Return True if an index is proved to satisfy the claim of a maximum; the arguments are as in `maximum`.
 
-        Only one index is tried: along each axis, the first one whose position is not negative.
+        Only one index is tried: along each axis, the first one whose position is not negative. If `bound` is empty, the
+        result is True and the claim is not checked.
         """
         witness = []
         for variable, size in bound:

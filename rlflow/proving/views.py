@@ -128,7 +128,7 @@ class Rest:
         """Return True if an attribute is given in this case.
 
         Raises:
-          NotApplicable: if the given value equals the default; the case without the attribute covers it.
+          NotApplicable: if a given integer or list equals the default; the case without the attribute covers this case.
         """
         kind, default = self.spec[key]
         if kind == "pick":
@@ -233,8 +233,8 @@ def _known_position(world, k: Int, size: int) -> int:
     """Split the case by the value of an index below a known size.
 
     Raises:
-      Fork: always; in each new case the index is known.
-      Unprovable: if the index may be another number, or depends on the index of a sum.
+      Fork: if the index is proved to be at least 0 and below the size; in each new case the index is a number.
+      Unprovable: if this is not proved, or if the index depends on the index of a sum.
     """
     if not world.entails(z3.And(k.term >= 0, k.term < size)) or any(mentions(k.term, v) for v, _ in world.bound):
         raise Unprovable("an index of a matrix of numbers is not known")

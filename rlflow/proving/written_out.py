@@ -1,9 +1,9 @@
 """Prove rules with matrices of numbers (`array`) for all shapes: sums over known sizes are written out term by term.
 
-A transform such as Winograd's is a product with a matrix of numbers. Its terms cancel only if every entry is read, so
-`WrittenOut` adds up a sum over an axis of known size entry by entry, and splits an index that is divided by a known
-number into quotient and remainder. Terms are added up where they are structurally equal; z3 is not asked. Sums over
-unknown sizes stay sums.
+A transform such as Winograd's is a product with a matrix of numbers. The terms of the product cancel only if every
+entry of the matrix is read. `WrittenOut` therefore adds up a sum over an axis of known size entry by entry. An index
+that is divided by a known number is split into quotient and remainder. Terms are added up if they are structurally
+equal, without a question to z3. Sums over unknown sizes stay sums.
 """
 
 from collections.abc import Callable
@@ -118,7 +118,7 @@ class WrittenOut(Symbolic):
         return Poly(self, (Term(1, (), tuple(map(Inside, claims))),)) * value() if claims else value()
 
     def term_product(self, one: Term, two: Term) -> Term:
-        """Return the product of two terms. Terms of elements and claims need no more than to drop repeated claims."""
+        """Return the product of two terms. If all factors are elements and claims, only repeated claims are dropped."""
         one, two = self.apart(one), self.apart(two)
         if one.bound and two.bound or not all(isinstance(f, Element | Inside) for f in (*one.factors, *two.factors)):
             return super().term_product(one, two)

@@ -1,7 +1,7 @@
 """Convolutional networks of the zoo, with random weights: ResNet, Inception-v3, SqueezeNet, ShuffleNet v2, MobileNet
 v2.
 
-- ResNet-18 and -50 (He et al., arXiv:1512.03385), Inception-v3 without the auxiliary head (Szegedy et al.,
+- ResNet-18, -50 and -101 (He et al., arXiv:1512.03385), Inception-v3 without the auxiliary head (Szegedy et al.,
   arXiv:1512.00567), SqueezeNet 1.1 (Iandola et al., arXiv:1602.07360) and ShuffleNet v2 (Ma et al., arXiv:1807.11164)
   follow torchvision.
 - MobileNet v2 (Sandler et al., arXiv:1801.04381) follows Keras. Before its strided convolutions there are separate Pad

@@ -215,7 +215,7 @@ class Case(NamedTuple):
 
 
 def untried_conditions(source: tuple[Term, ...], cases: list[Case], known: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the condition that an attribute is absent for each convolution's attribute that is absent in all cases.
+    """Return the condition that an attribute is absent, for each attribute of a convolution that no case has.
 
     Args:
       source: the terms, with named attributes.

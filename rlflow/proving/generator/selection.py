@@ -107,7 +107,8 @@ def _proved(chosen: list[tuple[str, Pattern]], reasons: Counter, workers: int) -
 def _stricter(pattern: Pattern, level: int) -> Pattern | None:
     """Return the rule with the further conditions of a level, or None if it has no such level or is too large.
 
-    The levels are the levels of `Pattern.stricter`, all of them but the first together, and fixed ranks.
+    The levels are, in this order: each alternative of `Pattern.stricter`, all alternatives but the first together, and
+    the condition that each variable has the rank that it has in the original equality.
     """
     ranks = tuple(f"rank({v}) == {rank}" for v, rank in pattern.ranks if rank)
     levels = (*pattern.stricter, sum(pattern.stricter[1:], ()), ranks)
