@@ -359,9 +359,11 @@ class _Writer:
         """Return the id of the body in which a constant is stored; 0 for the main graph.
 
         A constant of the model stays where it was. A new constant goes to the innermost body that contains all its
-        readers, or to the main graph if it is an output of the graph.
+        readers, or to the main graph if it is an output of the graph. A folded tensor is new, even if it has the name
+        of a tensor that the model computed in a body.
         """
-        if tensor in self.homes or tensor in self.graph.interface.names or not self.bodies:
+        is_old = tensor in self.graph.interface.names and tensor not in self.folded
+        if tensor in self.homes or is_old or not self.bodies:
             return self.homes.get(tensor, 0)
         chains = [self.chain(self.graph.nodes[reader]) for reader in self.graph.consumers.get(tensor, ())]
         common = chains[0] if chains and tensor not in self.graph.outputs else [0]

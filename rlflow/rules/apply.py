@@ -28,7 +28,7 @@ from rlflow.graph.contents import CONTENT_LIMIT, content_array
 from rlflow.graph.dims import Dim, Undecided
 from rlflow.graph.ir import ABSENT, MAX_ORIGINS, Constant, Graph, Node, TensorType
 from rlflow.graph.onnx_reader import is_constant_node
-from rlflow.graph.opsets import supported, takes
+from rlflow.graph.opsets import moved_attributes, supported, takes
 from rlflow.graph.shapes import infer_types, known_value, refused_at_some_size, shape_value, steers
 from rlflow.graph.symbolic import is_symbolic
 from rlflow.rules.contents import digest_of
@@ -86,7 +86,8 @@ def apply_all(graph: Graph, rule: Rule, matches: Sequence[Match]) -> Graph:
       matches: `independent` matches of this rule in this graph.
     """
     removed, added, types, constants, rewired, next_id = set(), [], {}, {}, {}, graph.next_id
-    relies_on_shapes = rule.relies_on_shapes
+    # With fixed sizes, types and equality of sides are checked at these sizes only.
+    relies_on_shapes = rule.relies_on_shapes or bool(graph.interface.bindings)
     for match in matches:
         bound, plan = bound_operands(graph, rule, match.nodes, match.bindings), match.plan
 
@@ -476,6 +477,9 @@ class _Planner:
                 of_plan.append(inputs[-1])
         if not takes(op.op, op.domain, self.graph.opset(op.domain), len(inputs)):
             raise Refused(f"{op.op} needs a newer opset than the model's")
+        for _, slot, _ in moved_attributes(op.op, op.domain, self.graph.opset(op.domain)):
+            if slot < len(inputs) and inputs[slot] >= 0 and not self.is_constant(inputs[slot]):
+                raise Refused(f"{op.op} needs a newer opset than the model's")  # an attribute cannot be computed
         attributes = self.attributes(op, inputs)
         # An operator that computes a size is not an operator of the rule; it has one output.
         n_outputs = self.rule.n_outputs.get(op.key, 1)

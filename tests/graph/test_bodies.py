@@ -11,6 +11,7 @@ from rlflow.costs.analytic import AnalyticCost
 from rlflow.env.state import Task
 from rlflow.graph.bodies import can_be_read
 from rlflow.graph.onnx_reader import load_graph
+from rlflow.graph.onnx_runtime import run, session
 from rlflow.graph.onnx_writer import to_model
 from rlflow.graph.typical import load_at
 from rlflow.optimisation.receipt import bodies_of, check_result, make_receipt, replay
@@ -172,6 +173,26 @@ def test_the_cost_of_a_body_is_multiplied_by_its_number_of_runs():
     cost = AnalyticCost()
     single, whole = (cost.node_cost(thrice, node).runtime_ps for node in (inner, outer))
     assert graph_cost(cost, thrice).runtime_ps == 3 * single + whole
+
+
+def test_tensors_of_one_name_in_two_branches_that_became_weights_stay_apart():
+    model = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 17]> g (float[4] x, bool b) => (float[4] y)
+        <float[6] w = {1, 2, 3, 4, 5, 6}, float[6] v = {6, 5, 4, 3, 2, 1}, int64[1] z = {0}> {
+          y = If (b) <
+            then_branch = t () => (float[4] p) { s = Shape (x) e = Slice (w, z, s) p = Add (x, e) },
+            else_branch = f () => (float[4] q) { s = Shape (x) e = Slice (v, z, s) q = Mul (x, e) }>
+        }"""
+    )
+    state = Task(load_graph(model), RULES, AnalyticCost(), 20).initial
+    for _ in range(2):
+        state = state.follow(next(m for m in state.matches if RULES[m.xfer_id].name == "slice-to-known"))
+        written = to_model(state.graph)
+        onnx.checker.check_model(written)
+        for branch in (True, False):
+            inputs = {"x": np.full(4, 2, np.float32), "b": np.array(branch)}
+            (left,), (right,) = (run(session(one, 1), inputs) for one in (model, written))
+            np.testing.assert_array_equal(left, right)
 
 
 @pytest.mark.parametrize("scanned, axes", [(-1, ()), (3, ()), (1, (0, 0))])

@@ -2,6 +2,7 @@
 
 from collections import Counter, defaultdict
 
+import numpy as np
 import onnx
 import pytest
 from onnx import helper
@@ -73,3 +74,34 @@ def test_a_size_that_the_target_states_fixes_the_inputs():
     (match,) = matches_at(graph, xfer_id, RULES[xfer_id], next(iter(graph.nodes.values())), Plans())
     written = to_model(apply(graph, RULES[xfer_id], match))
     assert [size.dim_value for size in written.graph.input[0].type.tensor_type.shape.dim] == [2, 5, 8]
+
+
+def test_a_rule_that_would_compute_an_attribute_is_refused():
+    """Before opset 10, the ends of a Slice are an attribute, which Winograd's form computes from symbolic sizes."""
+    weight = helper.make_tensor("w", onnx.TensorProto.FLOAT, [64, 64, 3, 3], np.ones(64 * 64 * 9, np.float32))
+    ports = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1, 64, "H", "W"]) for name in "xy"]
+    node = helper.make_node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1])
+    for opset, possible in ((9, False), (13, True)):
+        graph = helper.make_graph([node], "g", ports[:1], ports[1:], [weight])
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+        loaded, xfer_id = load_graph(model), RULES.index("conv-as-winograd-4")
+        found = matches_at(loaded, xfer_id, RULES[xfer_id], next(iter(loaded.nodes.values())), Plans())
+        assert bool(found) == possible
+        for match in found:
+            to_model(apply(loaded, RULES[xfer_id], match))
+
+
+def test_a_rewrite_that_holds_at_the_fixed_size_alone_fixes_the_inputs():
+    """A Slice of the first four rows does nothing at N = 4 alone, although the rule states no size."""
+    model = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 17]>
+        g (float[N,8] x) => (float[M,8] y) <int64[1] s = {0}, int64[1] e = {4}, int64[1] a = {0}> {
+          t = Slice (x, s, e, a)
+          y = Relu (t)
+        }"""
+    )
+    graph, xfer_id = load_graph(model, {"N": 4}), RULES.index("slice-nothing")
+    slices = next(node for node in graph.nodes.values() if node.op == "Slice")
+    (match,) = matches_at(graph, xfer_id, RULES[xfer_id], slices, Plans())
+    written = to_model(apply(graph, RULES[xfer_id], match))
+    assert [size.dim_value for size in written.graph.input[0].type.tensor_type.shape.dim] == [4, 8]
