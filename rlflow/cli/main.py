@@ -80,7 +80,8 @@ def main(arguments: list[str] | None = None) -> int:
     except RLFlowError as error:
         if parsed.debug:
             raise
-        print(f"error: {error}", file=sys.stderr)
+        # A text from a file may hold line breaks, or commands to the terminal.
+        print(f"error: {''.join(c if c.isprintable() else ' ' for c in str(error))}", file=sys.stderr)
         return 1
     except BrokenPipeError:  # the reader of the output has ended, as in `rlflow rules list | head`
         with suppress(OSError):

@@ -43,8 +43,10 @@ def following(run: Path) -> tuple:
     from omegaconf import OmegaConf
 
     from rlflow.cli.command import model_words
+    from rlflow.runs.config import read_options
 
     source = read_json(run / "model.json").get("source")
     if source is None:  # another task, without a model
         return ("eval", "--run", run)
-    return ("bound", "--model", *model_words(OmegaConf.load(run / "config.yaml"), run / source))
+    config = OmegaConf.create(read_options(run / "config.yaml"))  # refuses `${…}`, which reads the environment
+    return ("bound", "--model", *model_words(config, run / source))

@@ -227,8 +227,8 @@ def read_shard(path: Path | str) -> list[Episode]:
 def _check(arrays: dict[str, np.ndarray]) -> None:
     """Raise ValueError, KeyError or TypeError if the arrays of a shard do not fit together."""
     for name in COUNTED:
-        if arrays[name].dtype.kind not in "iu" or (arrays[name] < 0).any():
-            raise ValueError(f"{name} contains a negative number or a fraction")
+        if arrays[name].dtype.kind not in "iu" or (arrays[name] < 0).any() or (arrays[name] >= 2**31).any():
+            raise ValueError(f"{name} contains a negative number, a fraction or a number above 2³¹")
     steps, n_node, n_edge = arrays["steps"], arrays["n_node"], arrays["n_edge"]
     for names, length in (
         (BY_EPISODE, len(steps)),
@@ -243,6 +243,8 @@ def _check(arrays: dict[str, np.ndarray]) -> None:
         for name in names:
             if len(arrays[name]) != length:
                 raise ValueError(f"{name} has {len(arrays[name])} entries, not {length}")
+    if arrays["measurements"].dtype != MEASUREMENT:
+        raise ValueError("the measurements are of another type")
     if (arrays["copied"] > steps).any():
         raise ValueError("an episode has more copied steps than steps")
     for rows, table in (("node_rows", "nodes"), ("edge_rows", "edges")):
@@ -285,7 +287,8 @@ def read_episodes(folder: Path | str, count: int | None = None) -> list[Episode]
         raise RLFlowError(f"{error}; run `collect` again to replace the shard") from error
     episodes.sort(key=lambda episode: episode.index)
     if count is not None:
-        episodes = episodes[:count]
-        if [episode.index for episode in episodes] != list(range(count)):
+        complete = isinstance(count, int) and len(episodes) >= count
+        episodes = episodes[: count if complete else 0]
+        if not complete or any(episode.index != place for place, episode in enumerate(episodes)):
             raise RLFlowError(f"{folder} lacks some of {count} episodes; run `collect` again to play them")
     return episodes

@@ -131,8 +131,11 @@ def write_json(path: Path | str, value) -> None:
 
 def read_json(path: Path | str):
     """Return the value in a JSON file. Raise RLFlowError if the file is missing or is not JSON."""
+    path = Path(path)
+    if path.exists() and not path.is_file():  # a device may never end
+        raise RLFlowError(f"cannot read {path}: it is no file")
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
+        return json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise RLFlowError(f"cannot read {path}: {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:
@@ -154,6 +157,9 @@ def read_arrays(path: Path | str) -> "dict[str, np.ndarray]":
 
     try:
         with np.load(path, allow_pickle=False) as archive:
+            # `write_arrays` stores without compression, so only a file that was made to fill the memory expands.
+            if sum(member.file_size for member in archive.zip.infolist()) > Path(path).stat().st_size:
+                raise ValueError("its content is larger than the file")
             return {name: archive[name] for name in archive.files}
     except Exception as error:  # A damaged file can fail in zipfile, zlib, NumPy or the operating system.
         raise RLFlowError(f"cannot read {path}: {error}") from error

@@ -71,6 +71,7 @@ class Trees:
 TREE_FIELDS = tuple(field.name for field in fields(Trees))
 
 
+MOST_BYTES = 1 << 28  # of the content of a file, which is compressed
 # Correlation of the errors of kernels with equal descriptions. Most such kernels are one kernel that ONNX Runtime makes
 # of different operators. If one of them is timed, the predictions of the others become nearly this timing, so that no
 # search prefers one of them because of prediction errors.
@@ -202,6 +203,8 @@ class Prior(NamedTuple):
         """
         try:
             with np.load(path, allow_pickle=False) as archive:
+                if sum(member.file_size for member in archive.zip.infolist()) > MOST_BYTES:
+                    raise ValueError("its content is too large")
                 arrays = {name: archive[name] for name in archive.files}
             about = json.loads(arrays["about"].tobytes())
             kinds = tuple(about["kinds"])

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 from omegaconf import OmegaConf
+from yaml import YAMLError
 
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_json, write_json, write_text
@@ -78,15 +79,16 @@ def read_run(folder: Path, read_curves: Callable[[Path], Mapping]) -> Run:
         raise RLFlowError(f"{folder} has no finished 'eval'; finish the run first")
     outcome, task = read_json(folder / "eval.json"), read_json(folder / "model.json")
     try:
-        config = OmegaConf.load(folder / "config.yaml")
-        controller = config.controller.name if "controller" in outcome["candidates"] else NONE
-        model, seed = Path(config.model).name, int(config.seed)
+        # Without resolving `${…}`, which could read the environment of the user.
+        config = OmegaConf.to_container(OmegaConf.load(folder / "config.yaml"), resolve=False)
+        controller = config["controller"]["name"] if "controller" in outcome["candidates"] else NONE
+        model, seed = Path(config["model"]).name, int(config["seed"])
         options = {key: task["task"][key] for key in ("env", "cost", "shapes", "fix")}
         files = {name: folder / f"{name}.json" for name in STAGES}
         seconds = {name: float(read_json(file)["seconds"]) for name, file in files.items() if file.exists()}
         run = Run(folder, model, controller, seed, options, outcome, seconds, read_curves(folder / "tensorboard"))
         candidate_rows(run)
-    except (OSError, KeyError, TypeError, AttributeError, ValueError) as error:
+    except (OSError, KeyError, TypeError, AttributeError, ValueError, YAMLError) as error:
         raise RLFlowError(f"{folder} is damaged: {error!r}") from error
     return run
 

@@ -34,6 +34,9 @@ class Tensor(NamedTuple):
         return kind
 
 
+LARGEST_CONSTANT = 1 << 24  # elements of a constant that a rule writes down; a file of a few bytes can ask for more
+
+
 class Unknown(Exception):
     """Raised if an expression needs a fact that the graph does not contain; the rule then does not apply."""
 
@@ -244,6 +247,8 @@ def full(number: float, like: Tensor, *sizes: int) -> np.ndarray:
         held = np.asarray(number, onnx.helper.tensor_dtype_to_np_dtype(like.type.dtype))
     if number != 0 and (held == 0 or np.isinf(held)):
         raise Unknown(f"a tensor of this data type cannot hold {number:g}")
+    if all(type(size) is int for size in sizes) and math.prod(sizes) > LARGEST_CONSTANT:
+        raise Unknown("the constant is too large to write down")
     return np.full(sizes, held)
 
 

@@ -191,6 +191,8 @@ def test_a_shard_with_an_array_cut_short_is_refused(collected, tmp_path):
         ("senders", lambda a: a - 1),
         ("receivers", lambda a: a + 10_000),
         ("measurements", lambda a: np.array(0)),
+        ("n_edge", lambda a: a.astype(np.int64) + 2**62),  # their sum overflows
+        ("measurements", lambda a: np.zeros(len(a), "S8")),
     ],
 )
 def test_a_shard_with_an_array_of_wrong_content_is_refused(collected, tmp_path, name, damage):

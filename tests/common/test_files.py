@@ -215,6 +215,15 @@ def test_invalid_or_missing_json_is_refused(tmp_path):
         read_json(tmp_path / "a.json")
     with pytest.raises(RLFlowError, match="cannot read .*b.json: No such file"):
         read_json(tmp_path / "b.json")
+    with pytest.raises(RLFlowError, match="it is no file"):
+        read_json(tmp_path)  # like a device, which may never end
+
+
+def test_arrays_that_expand_are_refused(tmp_path):
+    np.savez_compressed(tmp_path / "a.npz", a=np.zeros(1 << 16))
+    assert (tmp_path / "a.npz").stat().st_size < 1 << 12
+    with pytest.raises(RLFlowError, match="larger than the file"):
+        read_arrays(tmp_path / "a.npz")
 
 
 def test_abandoned_temporary_files_are_removed_from_a_folder_and_no_other_files(tmp_path):

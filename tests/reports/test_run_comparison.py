@@ -160,6 +160,16 @@ def test_a_long_model_name_hides_neither_candidates_nor_curves(tmp_path):
     assert f"return (reward) by environment steps, {long}" in charts
 
 
+def test_a_config_does_not_show_the_environment(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("SECRET_OF_THE_USER", "hunter2")
+    run = make_run(tmp_path / "run", "${oc.env:SECRET_OF_THE_USER}", 0, {"greedy": candidate(3.0, None, {})})
+    write_comparison(tmp_path / "out", read_runs([run], training_curves))
+    assert all("hunter2" not in path.read_text(errors="replace") for path in (tmp_path / "out").glob("*.*"))
+    (run / "config.yaml").write_text("model: [")
+    with pytest.raises(RLFlowError, match="is damaged"):
+        read_runs([run], training_curves)
+
+
 def test_runs_that_cannot_be_compared_are_refused(folders, tmp_path, capsys):
     def refused(*runs) -> str:
         with pytest.raises(RLFlowError) as caught:

@@ -27,7 +27,7 @@ SCALAR_TYPES = {FLOAT: "double", INTEGER: "int64_t", BOOL: "bool"}
 OPERATORS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "eq": "==", "gt": ">", "gte": ">="}
 EXTERNALS = {"pow": "pow", "abs": "fabs", "tanh": "tanh", "cosh": "cosh", "lgamma": "lgamma"}  # of <math.h>
 COMPILERS = ("cc", "gcc", "clang")
-FLAGS = ("-O3", "-march=native", "-ffast-math", "-fPIC", "-shared")
+FLAGS = ("-O3", "-march=native", "-ffast-math", "-fno-finite-math-only", "-fPIC", "-shared")
 RUNTIME = """\
 #include <math.h>
 #include <stdbool.h>
@@ -154,6 +154,7 @@ class _Writer:
         if op == "get":
             return f"{values[0]}.p{expr.value}"
         if op == "index":
+            self.check_place(values[0], f"{values[1]}.n")
             return f"{values[1]}.at[{values[0]}]"
         if op == "size":
             return f"{values[0]}.n"
@@ -175,8 +176,13 @@ class _Writer:
         else:
             zero = self.zero(expr.args[2].type, element)
             self.write(f"for (int64_t k = 0; k < {vector}.n; k++) {vector}.at[k] = {zero};")
+            self.check_place(values[1], f"{vector}.n")
             self.write(f"{vector}.at[{values[1]}] = {element};")
         return vector
+
+    def check_place(self, place: str, size: str) -> None:
+        """Write a statement that ends the program unless a place lies in a vector of a size."""
+        self.write(f"if ((uint64_t)({place}) >= (uint64_t)({size})) abort();")
 
     def _if(self, expr: Expr, bound: tuple) -> str:
         test, yes, no = expr.args

@@ -110,6 +110,8 @@ def read_device(name: str) -> Device:
         data = yaml.safe_load(path.read_text(encoding="utf-8"))
         if not isinstance(data, dict) or data.keys() != KEYS:
             raise RLFlowError(f"{path} needs exactly the keys {', '.join(sorted(KEYS))}")
+        if not all(isinstance(one["name"], str) for one in (data, *data["memories"])):
+            raise TypeError("a name is no text")
         memories = tuple(
             Memory(
                 str(one["name"]), int(one["bytes"]), round(1e6 / float(one["gb_per_second"])),
@@ -121,7 +123,10 @@ def read_device(name: str) -> Device:
             str(data["name"]), 1e12 * float(data["tera_ops"]), int(data["element_bytes"]), int(data["staging_bytes"]),
             memories,
         )  # fmt: skip
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError, ValueError, ZeroDivisionError) as error:
+    except (
+        OSError, UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError, ArithmeticError,
+        RecursionError,
+    ) as error:  # fmt: skip
         raise RLFlowError(f"{path} is not the file of a device: {first_line(error)}") from error
     names = [memory.name for memory in memories]
     if len(set(names)) < len(names) or not all(re.fullmatch(r"[\w-]+", name) for name in names):

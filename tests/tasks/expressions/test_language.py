@@ -150,6 +150,12 @@ def test_the_check_of_an_assertion_in_c_precedes_what_it_guards():
     assert text.index("> 5") < text.index(".at[5]")
 
 
+@pytest.mark.parametrize("body", ["(index 9 v)", "(sum (deltaVec 3 9 1.0))"])
+def test_a_place_in_c_is_checked_before_its_use(body):
+    text = c_source(parse_programs(f"(def f Float (v : Vec Float) {body})")["f"])
+    assert text.index("(uint64_t)(9) >=") < text.index(".at[9]")
+
+
 def test_a_program_without_a_form_in_c_is_refused():
     with pytest.raises(RLFlowError, match="only a function"):
         c_source(parse_expression("(add x y)"))
