@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from rlflow.common.messages import markdown_table
-from rlflow.costs import NodeCost
+from rlflow.costs import FREE, NodeCost
 from rlflow.costs.profiled import ProfiledCost
 from rlflow.costs.speeds import Speeds
 from rlflow.graph.ir import Graph
@@ -83,7 +83,7 @@ def account_table(rows: Sequence[Row], most: int) -> str:
         shape = "?" if row.shape is None else "×".join(map(str, row.shape)) or "one number"
         name = row.first.replace("|", "\\|")
         cells.append([row.operators, shape, name, str(row.count), *_figures(row.cost, row.bound_ps, whole)])
-    total = NodeCost(*map(sum, zip(*(row.cost for row in rows), strict=True))) if rows else NodeCost(0, 0, 0, 0)
+    total = NodeCost(*map(sum, zip(*(row.cost for row in rows), strict=True))) if rows else FREE
     count, bound = str(sum(row.count for row in rows)), sum(row.bound_ps for row in rows)
     cells.append(["all kernels", "", "", count, *_figures(total, bound, whole)])
     return markdown_table(head, cells, range(3, len(head)))

@@ -127,9 +127,8 @@ class ProfiledCost:
                 continue
             outputs = [tensor for tensor in group[-1].outputs if tensor != ABSENT]
             kind = graph.types.get(outputs[-1]) if outputs else None
-            operators, kernel, runs = " + ".join(one.op for one in group), self._kernel(groups, group), 1
-            if node.body:
-                runs = runs_of(self, graph, node)
+            operators, kernel = " + ".join(one.op for one in group), self._kernel(groups, group)
+            runs = runs_of(self, graph, node)
             if kernel.cost != FREE:
                 yield operators, kind and kind.shape, group[0].name, kernel, runs
             for op, moved in groups.reorders(group):

@@ -158,13 +158,12 @@ def save_graph(graph: Graph, path: Path | str) -> str:
     Raises:
       RLFlowError: folding fails or the file cannot be written.
     """
-    path, writer, digest = Path(path), _Writer(graph), hashlib.sha256()
+    path, writer = Path(path), _Writer(graph)
     if writer.fits_into_one_file:
         content = serialised(writer.with_weights())
         write_bytes(path, content)
-        digest.update(content)
-        return digest.hexdigest()
-    data = path.with_name(f"{path.name}.data")
+        return hashlib.sha256(content).hexdigest()
+    data, digest = path.with_name(f"{path.name}.data"), hashlib.sha256()
     with new_file(data) as file:
 
         def put(block: bytes | memoryview) -> None:

@@ -334,13 +334,14 @@ def _in_symbols(op: str, attributes: dict, inputs: list, values: list, by_onnx: 
     """Return the output types `by_onnx` with the shapes that symbolic.py computes; unchanged for other operators."""
     try:
         shapes = symbolic.shapes(symbolic.Call(op, attributes, inputs, values, len(by_onnx)))
-        kinds = list(zip(by_onnx, by_onnx if shapes is None else shapes, strict=True))
     except Undecided as undecided:
         raise RLFlowError(f"the shape that {op} gives cannot be known: {undecided}") from undecided
     except (TypeError, ValueError, IndexError, KeyError, ZeroDivisionError, OverflowError) as error:
         raise RLFlowError(f"{op} does not fit its inputs: {first_line(error)}") from error
     if shapes is None:
         return by_onnx
+    if len(shapes) != len(by_onnx):
+        raise RLFlowError(f"{op} does not fit its inputs: it gives {len(shapes)} outputs, not {len(by_onnx)}")
     if any(type(size) is int and size < 0 for shape in shapes for size in shape):
         raise RLFlowError(f"{op} does not fit its inputs: it gives a negative size")
-    return tuple([kind and TensorType(kind.dtype, tuple(shape)) for kind, shape in kinds])
+    return tuple([kind and TensorType(kind.dtype, tuple(shape)) for kind, shape in zip(by_onnx, shapes, strict=True)])

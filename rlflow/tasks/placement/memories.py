@@ -114,13 +114,13 @@ def read_device(name: str) -> Device:
             raise TypeError("a name is no text")
         memories = tuple(
             Memory(
-                str(one["name"]), int(one["bytes"]), round(1e6 / float(one["gb_per_second"])),
+                one["name"], int(one["bytes"]), round(1e6 / float(one["gb_per_second"])),
                 one.get("holds", "everything") == "weights",
             )
             for one in data["memories"]
         )  # fmt: skip
         device = Device(
-            str(data["name"]), 1e12 * float(data["tera_ops"]), int(data["element_bytes"]), int(data["staging_bytes"]),
+            data["name"], 1e12 * float(data["tera_ops"]), int(data["element_bytes"]), int(data["staging_bytes"]),
             memories,
         )  # fmt: skip
     except (
