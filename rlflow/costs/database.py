@@ -62,6 +62,7 @@ LATENCIES = """CREATE TABLE IF NOT EXISTS latencies (
 BESIDE = ("kernels", "families", "latencies")  # tables from which `clear` also deletes rows
 TARGET = "CREATE TABLE IF NOT EXISTS target (machine TEXT)"  # a row if the timings are of another machine
 OURS = {"signature", "median_ns"}  # columns that the table of timings has in all formats so far
+SUFFIXES = ".sqlite", ".db"  # endings of the name of a new database
 LEAST_WIDTH = 0.005  # smallest value used for the width log(high / low) of a 95 % interval of a ratio
 INSERT = f"INTO timings VALUES ({','.join(f':{column}' for column in COLUMNS)})"
 
@@ -83,11 +84,15 @@ class TimingDatabase:
 
     def __init__(self, path: Path | str | None = None):
         self.path = Path(path or default_path())
+        if self.path.suffix not in SUFFIXES and not (self.path.is_file() and self.path.stat().st_size):
+            # The config of another person cannot make other files, such as scripts that a shell runs.
+            raise RLFlowError(f"a new cost database has a name that ends in {' or '.join(SUFFIXES)}, not {self.path}")
         with self.connected() as connection:  # An unusable path fails here, not in the middle of an episode.
             (version,) = connection.execute("PRAGMA user_version").fetchone()
-            (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            kinds = {kind for (kind,) in connection.execute("SELECT type FROM sqlite_master")}
             columns = {name for _, name, *_ in connection.execute("PRAGMA table_info(timings)")}
-        if tables and not columns >= OURS:
+        # Views and triggers would run what another person wrote.
+        if kinds and not (columns >= OURS and kinds <= {"table", "index"}):
             raise RLFlowError(f"{self.path} is no cost database; name another file (cost.database=FILE)")
         if version > VERSION:
             raise RLFlowError(
@@ -95,7 +100,7 @@ class TimingDatabase:
                 "update RLFlow or name another file (cost.database=FILE)"
             )
         if version < VERSION:
-            self._renew(tables > 0)
+            self._renew(bool(kinds))
         with self.connected() as connection:
             connection.execute(TARGET)
             for table in (KERNELS, KERNEL_INDEX, FAMILIES, LATENCIES):

@@ -217,6 +217,32 @@ def test_a_database_of_another_program_is_refused_and_stays_unchanged(tmp_path, 
     assert path.read_bytes() == before
 
 
+@pytest.mark.parametrize(
+    "made",
+    [
+        "CREATE TRIGGER t AFTER INSERT ON timings BEGIN DELETE FROM timings; END",
+        "DROP TABLE timings; CREATE VIEW timings AS SELECT 'x' AS signature, 1.0 AS median_ns",
+    ],
+)
+def test_a_database_with_triggers_or_views_is_refused_and_stays_unchanged(tmp_path, made):
+    path = tmp_path / "costs.sqlite"
+    TimingDatabase(path)
+    with sqlite3.connect(path) as database:
+        database.executescript(made)
+    database.close()
+    before = path.read_bytes()
+    with pytest.raises(RLFlowError, match="costs.sqlite is no cost database"):
+        TimingDatabase(path)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("name", [".bashrc", "run.py", "costs"])
+def test_a_new_database_is_not_made_under_the_name_of_another_kind_of_file(tmp_path, name):
+    with pytest.raises(RLFlowError, match="a new cost database has a name that ends in .sqlite or .db"):
+        TimingDatabase(tmp_path / "folder" / name)
+    assert not list(tmp_path.iterdir())
+
+
 def test_an_error_under_the_lock_is_not_blamed_on_the_database(tmp_path):
     database = TimingDatabase(tmp_path / "costs.sqlite")
     with pytest.raises(OSError, match="^too many open files$"), database.lock():

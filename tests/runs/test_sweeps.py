@@ -26,7 +26,7 @@ from rlflow.env.rewards import make_reward
 from rlflow.reports.sentences import as_csv
 from rlflow.runs.sweeps import runs as sweep_runs
 from rlflow.runs.sweeps.definition import load_sweep
-from rlflow.runs.sweeps.runs import FIGURES, Run, figures, has_diverged, plan, run_stages
+from rlflow.runs.sweeps.runs import FIGURES, LOG, Run, figures, has_diverged, plan, run_stages
 from rlflow.runs.sweeps.tables import best, mean_and_sd, rows, summary, write_tables
 from rlflow.runs.sweeps.trials import Trial, play
 from tests.commands import ROOT, in_its_own, in_process
@@ -332,6 +332,15 @@ def test_the_last_error_of_a_stage_is_reported_and_dependent_stages_are_not_trie
     own = Run(tmp_path / "own", ("eval",), {}, run)
     reason = run_stages(own, ("false",), str(tmp_path))
     assert reason == "its 'collect' failed: the disk is full" and not own.folder.exists()
+
+
+def test_a_log_that_is_a_symbolic_link_is_refused(tmp_path):
+    run, elsewhere = Run(tmp_path / "run", ("collect",), {}, None), tmp_path / "elsewhere"
+    run.folder.mkdir()
+    (run.folder / LOG).symlink_to(elsewhere)
+    with pytest.raises(RLFlowError, match="log.txt: it is a symbolic link"):
+        run_stages(run, (sys.executable, "-c", "print('x')"), str(tmp_path))
+    assert not elsewhere.exists()
 
 
 # -- which trials ----------------------------------------------------------------------------------

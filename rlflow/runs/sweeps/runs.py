@@ -117,6 +117,8 @@ def run_stages(run: Run, command: Sequence[str], cwd: str, arguments: Sequence[s
             if run.parent is not None:
                 _take_over(run.parent.folder, run.folder)
             write_text(options, OmegaConf.to_yaml(OmegaConf.create(run.options)))
+            if log.is_symlink():  # Its target may lie outside the folder.
+                raise RLFlowError(f"cannot write {log}: it is a symbolic link")
             with open(log, "ab") as output:
                 status = run_child(words, output, cwd, **inherited_lock(lock))
             if status and not (run.folder / f"{stage}.json").exists():
