@@ -207,19 +207,21 @@ def _clamped(m, k, size, least, most):
 
 
 def pad(m, a, x, pads, value=None, axes=None):
-    """Define Pad in mode constant; a negative pad removes elements. In other modes, all pads must be 0."""
+    """Define Pad; a negative pad removes elements, before other pads repeat or mirror the elements that are left."""
     where = distinct_axes(m, axes.content if axes is not None else tuple(range(x.rank)), x.rank)
     m.require(len(pads.content) == 2 * len(where))
     begin, end = [0] * x.rank, [0] * x.rank
     for k, axis in enumerate(where):
         begin[axis], end[axis] = pads.content[k], pads.content[k + len(where)]
-    if a("mode", b"constant") != b"constant":
-        for size in pads.content:
-            m.require(size == 0)
     for b, e, s in zip(begin, end, x.shape, strict=True):
         m.require(s + b + e >= 1)
     for size in value.shape if value is not None else ():
         m.require(size == 1)
+    shape = tuple(s + b + e for s, b, e in zip(x.shape, begin, end, strict=True))
+    if (mode := a("mode", b"constant")) != b"constant":
+        kept = [_kept(m, mode, *axis) for axis in zip(x.shape, begin, end, strict=True)]
+        positions = lambda i: tuple(_repeated(m, mode, k - b, *ends) for k, b, ends in zip(i, begin, kept, strict=True))  # noqa: E731
+        return Tensor(shape, lambda i: x.at(positions(i)), x.dtype)
     fill = value.at((0,) * value.rank) if value is not None else m.number(0)
 
     def at(i):
@@ -229,7 +231,29 @@ def pad(m, a, x, pads, value=None, axes=None):
         within = all(p >= 0 and p < size for p, size in positions)
         return x.at(tuple(position for position, _ in positions)) if within else fill
 
-    return Tensor(tuple(s + b + e for s, b, e in zip(x.shape, begin, end, strict=True)), at, x.dtype)
+    return Tensor(shape, at, x.dtype)
+
+
+def _kept(m, mode: bytes, size, begin, end) -> tuple:
+    """Return the first position of an axis that negative pads keep, and the position behind the last one.
+
+    As in ONNX Runtime, at least one element must be left, and more elements than each pad of mode reflect.
+    """
+    first, behind = m.choose(begin < 0, -begin, 0), m.choose(end < 0, size + end, size)
+    m.require(behind - first >= 1)
+    if mode == b"reflect":
+        m.require((begin < behind - first) & (end < behind - first))
+    return first, behind
+
+
+def _repeated(m, mode: bytes, position, first, behind):
+    """Return the position whose element a Pad in mode edge, reflect or wrap shows at a position outside, too."""
+    last = behind - 1
+    if mode == b"wrap":
+        below = above = first + (position - first) % (behind - first)
+    else:
+        below, above = (first, last) if mode == b"edge" else (2 * first - position, 2 * last - position)
+    return m.choose(position < first, below, m.choose(position > last, above, position))
 
 
 def tile(m, a, x, repeats):

@@ -41,8 +41,8 @@ class NormalForms(Reshapes):
     """
 
     def __init__(self, assumptions, budget: Budget):
-        self.divisors: list[Poly] = []  # divisors of the left side
-        self.closed = False  # True once the left side is read and `divisors` is complete
+        self.defined_on_left: dict[str, list[Poly]] = {}  # "divisor", "root" or "log" → the left side's arguments
+        self.closed = False  # True once the left side is read and `defined_on_left` is complete
         super().__init__(assumptions, budget)
 
     def number(self, value) -> Poly:
@@ -92,6 +92,8 @@ class NormalForms(Reshapes):
             return self.exponential(arguments[0])
         if name == "log":
             return self.logarithm(arguments[0])
+        if name == "sqrt":
+            self.check_defined("root", arguments[0])
         return Poly(self, (Term(Fraction(1), (), (Applied(name, tuple(arguments)),)),))
 
     def logarithm(self, p: Poly) -> Poly:
@@ -109,6 +111,7 @@ class NormalForms(Reshapes):
         rest = p if term is None else Poly(self, (term,))
         if rest.number == 1:
             return result
+        self.check_defined("log", rest)
         return result + Poly(self, (Term(Fraction(1), (), (Applied("log", (rest,)),)),))
 
     def exponential(self, p: Poly) -> Poly:
@@ -168,15 +171,32 @@ class NormalForms(Reshapes):
         Raises:
           Unprovable: if the right side divides by p and p may be 0.
         """
-        if not self.closed:
-            self.divisors.append(p)
-        elif not self.is_divisor(p):
-            raise Unprovable("the right side divides by what the left side does not")
+        self.check_defined("divisor", p)
         return Poly(self, (Term(Fraction(1), (), (Applied("inverse", (p,)),)),))
 
     def is_divisor(self, p: Poly) -> bool:
         """Return True if p is known not to be 0, because p is positive or the left side divides by p."""
-        return self.nonzero(p) or any(self.same(p, other) for other in self.divisors)
+        return self.is_defined("divisor", p)
+
+    def check_defined(self, what: str, p: Poly) -> None:
+        """Record that the left side divides by p or takes its root or logarithm.
+
+        On the right side, check that the left side contains the same operation, which is then defined.
+
+        Args:
+          what: "divisor", "root" or "log".
+          p: the argument of the operation.
+
+        Raises:
+          Unprovable: if only the right side contains the operation and p may not be positive.
+        """
+        if not self.closed:
+            self.defined_on_left.setdefault(what, []).append(p)
+        elif not self.is_defined(what, p):
+            raise Unprovable(f"the right side has a {what} that the left side does not have")
+
+    def is_defined(self, what: str, p: Poly) -> bool:
+        return self.nonzero(p) or any(self.same(p, other) for other in self.defined_on_left.get(what, ()))
 
     def nonzero(self, p: Poly) -> bool:
         """Return True if p counts as positive: coefficients and atoms are positive, and each sum has `some_index`."""
@@ -198,13 +218,15 @@ class NormalForms(Reshapes):
         """Return True if each index is proved to have a value in its range that satisfies the claims about this index.
 
         For each index, only 0 and the values at which one side of a claim is 0 are tried. A claim that contains none of
-        the indices is not checked.
+        the indices must hold.
 
         Args:
           bound: (index, size) pairs; 0 ≤ index < size must hold.
           claims: z3 claims about the indices.
         """
-        witness = []
+        free = [claim for claim in claims if not any(mentions(claim, variable) for variable, _ in bound)]
+        if not all(map(self.entails, free)):
+            return False
         for variable, size in bound:
             starts = [z3.IntVal(0)]
             for claim in claims:
@@ -219,7 +241,6 @@ class NormalForms(Reshapes):
             for start in starts:
                 met = [z3.substitute(c, (variable, start)) for c in own]
                 if self.entails(z3.And(start >= 0, start < size, *met)):
-                    witness.append(start)
                     break
             else:
                 return False

@@ -260,8 +260,7 @@ class Symbols(NormalForms):
     def has_index(self, bound: tuple, claim, pairs: list) -> bool:
         """Return True if an index is proved to satisfy the claim of a maximum; the arguments are as in `maximum`.
 
-        Only one index is tried: along each axis, the first one whose position is not negative. If `bound` is empty, the
-        result is True and the claim is not checked.
+        Only one index is tried: along each axis, the first one whose position is not negative.
         """
         witness = []
         for variable, size in bound:
@@ -274,7 +273,7 @@ class Symbols(NormalForms):
             witness.append((variable, chosen))
             if not self.entails(z3.And(chosen >= 0, chosen < size)):
                 return False
-        return self.entails(z3.simplify(z3.substitute(claim, *witness))) if witness else True
+        return self.entails(z3.simplify(z3.substitute(claim, *witness) if witness else claim))
 
     def place_of_greatest(self, size, body: Callable, last: int) -> Poly:
         """Return the first or last index k below the size at which `body(k)` is largest.

@@ -61,6 +61,42 @@ def test_a_false_rule_is_refuted_by_numbers(text):
     assert proof.proof == "refuted" and " left " in proof.how and " right " in proof.how, proof
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Add(x, y) => Add(Add(x, y), Sub(Log(x), Log(x)))",
+        "Add(x, y) => Sub(Add(Add(x, y), Sqrt(x)), Sqrt(x))",
+        "Log(Mul(x, y)) => Add(Log(x), Log(y))",
+        "Mul(x, y) => Mul(Mul(x, y), Div(y, y))",
+    ],
+)
+def test_the_right_side_takes_no_logarithm_root_or_inverse_that_may_be_undefined(text):
+    (rule,) = parse(f"false: undefined for some numbers\n  {text}\n", "changed")
+    assert prove_rule(rule).proof in ("unproved", "refuted")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'Pad(x, p, mode="edge") => Pad(x, p, mode="wrap")',
+        'Pad(x, p, mode="reflect") => Pad(x, p)',
+        'Pad(Pad(x, p, mode="wrap"), q, mode="wrap")\n'
+        '    => Pad(x, [value(p)[k] + value(q)[k] for k in range(2 * rank(x))], mode="wrap")\n'
+        "  if min(value(p)) >= 0 and min(value(q)) >= 0",
+    ],
+)
+def test_a_false_rule_about_the_modes_of_pad_is_refuted(text):
+    (rule,) = parse(f"false: another mode\n  {text}\n", "changed")
+    assert prove_rule(rule).proof == "refuted"
+
+
+@pytest.mark.parametrize("mode", ["edge", "reflect", "wrap"])
+def test_a_true_rule_about_a_mode_of_pad_is_proved(mode):
+    rule = f'Pad(Relu(x), p, mode="{mode}") => Relu(Pad(x, p, mode="{mode}"))'
+    (rule,) = parse(f"true: elements one by one\n  {rule}\n", "changed")
+    assert prove_rule(rule).proof == "all-shapes"
+
+
 def test_a_rule_that_never_fires_is_not_proved():
     (rule,) = parse("never: no case\n  Relu(x) => Neg(x)\n  if rank(x) < 0\n", "changed")
     assert prove_rule(rule).proof == "unproved"

@@ -205,6 +205,11 @@ def layout():
         yield "Pad", [numbers(3, 2), ints(*pads, 0, 0), None, ints(axes, axes + 1)], {}
     for mode in ("constant", "edge", "reflect", "wrap"):
         yield "Pad", [numbers(3, 2), ints(0, 0, 0, 0)], {"mode": mode}
+        yield "Pad", [numbers(3, 4), ints(1, 3, 2, 2)], {"mode": mode}
+        yield "Pad", [numbers(3, 4), ints(-1, 2, 1, -1)], {"mode": mode}
+    for begin, end in itertools.product((-4, -3, 0, 2, 3, 9), repeat=2):
+        for mode in ("edge", "reflect", "wrap"):
+            yield "Pad", [numbers(4), ints(begin, end)], {"mode": mode}
     for shape, repeats in (((2,), (3,)), ((2, 3), (2, 1)), ((2, 3), (1, 3))):
         yield "Tile", [numbers(*shape), ints(*repeats)], {}
     for axis, indices in itertools.product((0, 1, 2, -1), (1, -1, [1, 0], [-2, 1, 1], [[0, -1], [1, 0]], 3, [0, -4])):
