@@ -286,7 +286,8 @@ class Graph:
       inputs, outputs: tensor ids in the order of the interface; after the outputs come the tensors of
         `Interface.kept`.
       next_id: the smallest unused id for a new node or tensor.
-      relied_on_shapes: True if a rewrite so far is valid only at the sizes to which the user fixed symbolic dimensions.
+      is_rewritten: True if `rewrite` made this graph. If the user has fixed symbolic dimensions, it is then valid only
+        at these sizes, because types and the equality of both sides are checked at them alone.
       draws: ids of the nodes that draw random numbers (random_numbers.py), which every rewrite keeps.
       lost: (node id, reason) for each original node whose output shape cannot be inferred.
       sizes: symbol → size in a view (`at`), else empty.
@@ -297,7 +298,7 @@ class Graph:
     sizes: Mapping[str, int] = MappingProxyType({})
 
     def __init__(
-        self, interface, nodes, types, constants, producers, consumers, inputs, outputs, next_id, relied_on_shapes=False
+        self, interface, nodes, types, constants, producers, consumers, inputs, outputs, next_id, is_rewritten=False
     ):
         self.interface: Interface = interface
         self.nodes: dict[int, Node] = nodes
@@ -308,7 +309,7 @@ class Graph:
         self.inputs: tuple[int, ...] = inputs
         self.outputs: tuple[int, ...] = outputs
         self.next_id: int = next_id
-        self.relied_on_shapes: bool = relied_on_shapes
+        self.is_rewritten: bool = is_rewritten
 
     @classmethod
     def build(cls, interface, nodes: Iterable[Node], types, constants, inputs, outputs) -> "Graph":
@@ -457,7 +458,6 @@ class Graph:
         constants: Mapping[int, Constant],
         rewired: Mapping[int, int],
         next_id: int,
-        relies_on_shapes: bool = False,
     ) -> "Graph":
         """Return a new graph in which some nodes replace others.
 
@@ -471,11 +471,10 @@ class Graph:
           rewired: old tensor id → new tensor id. Consumers and graph outputs that use the old tensor then use the new
             tensor. An entry is needed for each used output of a removed node whose id no added node keeps.
           next_id: the smallest unused id after the edit.
-          relies_on_shapes: True if the rewrite is valid only at the sizes to which the user fixed symbolic dimensions.
         """
         graph = Graph(
             self.interface, self.nodes.copy(), self.types.copy(), self.constants.copy(), self.producers.copy(),
-            self.consumers.copy(), self.inputs, self.outputs, next_id, self.relied_on_shapes or relies_on_shapes,
+            self.consumers.copy(), self.inputs, self.outputs, next_id, True,
         )
         graph.lost, graph.draws, graph._output_set = self.lost, self.draws, self._output_set
         changed: set[int] = set()

@@ -298,7 +298,7 @@ class _Writer:
         model.CopyFrom(interface.template)
         del model.graph.node[:], model.graph.quantization_annotation[:], model.graph.value_info[:]
         for value, tensor in zip(interface.inputs, graph.inputs, strict=True):
-            model.graph.input.append(with_shape(value, graph.types.get(tensor)) if graph.relied_on_shapes else value)
+            model.graph.input.append(with_shape(value, graph.types.get(tensor)) if graph.is_rewritten else value)
         model.graph.output.extend(interface.outputs)
         self.needed = self.unfolded_constants()
         self.write_nodes(0, interface.output_names, graph.outputs)

@@ -86,8 +86,6 @@ def apply_all(graph: Graph, rule: Rule, matches: Sequence[Match]) -> Graph:
       matches: `independent` matches of this rule in this graph.
     """
     removed, added, types, constants, rewired, next_id = set(), [], {}, {}, {}, graph.next_id
-    # With fixed sizes, types and equality of sides are checked at these sizes only.
-    relies_on_shapes = rule.relies_on_shapes or bool(graph.interface.bindings)
     for match in matches:
         bound, plan = bound_operands(graph, rule, match.nodes, match.bindings), match.plan
 
@@ -109,8 +107,7 @@ def apply_all(graph: Graph, rule: Rule, matches: Sequence[Match]) -> Graph:
         constants.update((real(number), constant) for number, constant in plan.constants)
         rewired.update((real(old), real(new)) for old, new in plan.rewired)
         next_id += plan.n_new
-        relies_on_shapes = relies_on_shapes or any(holds_sizes(graph.types.get(t)) for t in flat(bound))
-    return graph.rewrite(sorted(removed), added, types, constants, rewired, next_id, relies_on_shapes)
+    return graph.rewrite(sorted(removed), added, types, constants, rewired, next_id)
 
 
 def independent(graph: Graph, rule: Rule, matches: Sequence[Match]) -> bool:
@@ -133,11 +130,6 @@ def independent(graph: Graph, rule: Rule, matches: Sequence[Match]) -> bool:
         given = {graph.producers.get(tensor) for tensor in operands(graph, rule, match.nodes, match.bindings)}
         read |= given.difference(match.nodes)
     return nodes.isdisjoint(read)
-
-
-def holds_sizes(kind: TensorType | None) -> bool:
-    """Return True if the type holds a content that was computed from sizes."""
-    return kind is not None and kind.content is not None
 
 
 def has_outputs(graph: Graph, rule: Rule, nodes: tuple[int, ...]) -> bool:

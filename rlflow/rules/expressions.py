@@ -357,8 +357,6 @@ FUNCTIONS: dict[str, Callable] = {
 FUNCTIONS |= {"prod": math.prod, "isclose": math.isclose, "sorted": lambda items: tuple(sorted(items))}
 # Functions whose result depends on the elements of a weight.
 CONTENT_FUNCTIONS = frozenset(("finite", "zeros", "nonzeros"))
-# Functions whose result depends on the sizes of a tensor; a rule that calls one may rely on a symbolic dimension.
-SHAPE_FUNCTIONS = frozenset(("shape", "dim", "size", "broadcasts", "per_channel", "per_output_channel", "reshaped"))
 
 _BINARY = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,

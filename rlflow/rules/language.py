@@ -37,7 +37,7 @@ from typing import Any
 
 from rlflow.common.errors import RLFlowError
 from rlflow.graph import contrib
-from rlflow.rules.expressions import CONTENT_FUNCTIONS, SHAPE_FUNCTIONS, compile_expression, names_in
+from rlflow.rules.expressions import CONTENT_FUNCTIONS, compile_expression, names_in
 from rlflow.rules.patterns import (
     Absent,
     Bind,
@@ -341,7 +341,6 @@ def _make_rule(name, family, why, source, target, clauses) -> Rule:
         call for tree in trees + _literal_trees(target) for call in ast.walk(tree)
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Name)
     ]  # fmt: skip
-    relies_on_shapes = any(call.func.id in SHAPE_FUNCTIONS and not names_in(call) <= constants for call in calls)
     contents = {
         arg.id for call in calls if call.func.id in CONTENT_FUNCTIONS for arg in call.args if isinstance(arg, ast.Name)
     }
@@ -349,7 +348,7 @@ def _make_rule(name, family, why, source, target, clauses) -> Rule:
         name, family, why, source, target,
         tuple((n, compile_expression(tree, where)) for n, tree in lets),
         tuple(Condition(compile_expression(tree, where), reason) for tree, reason in conditions),
-        relies_on_shapes, any("unshared" in _called(tree) for tree in trees), tuple(sorted(contents)),
+        any("unshared" in _called(tree) for tree in trees), tuple(sorted(contents)),
         _is_symmetric(source, target, trees),
         print_rule(name, source, target, [_with_lists(clause) for clause in clauses]),
     )  # fmt: skip

@@ -33,8 +33,6 @@ class Rule:
       lets: (name, expression) pairs of the `let` clauses that define numbers. A `let` that defines a tensor is
         substituted into `target`.
       conditions: all conditions of the rule, each with its reason.
-      relies_on_shapes: True if a condition, a `let` or a value in `target` depends on sizes of tensors that are not
-        constant.
       counts_readers: True if a condition or a `let` depends on how many nodes read a tensor.
       content_names: names of the tensors that `finite`, `zeros` or `nonzeros` reads in a condition, a `let` or a value
         in `target`. These functions read the elements of large weights, too (rules/contents.py).
@@ -53,7 +51,6 @@ class Rule:
     target: tuple[tuple[str, Any], ...]
     lets: tuple[tuple[str, Expression], ...]
     conditions: tuple[Condition, ...]
-    relies_on_shapes: bool
     counts_readers: bool
     content_names: tuple[str, ...]
     symmetric: bool

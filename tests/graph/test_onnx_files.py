@@ -351,7 +351,7 @@ def test_a_bound_dimension_stays_bound_after_any_rewrite():
     assert [symbols(value) for value in (*unchanged.graph.input, *unchanged.graph.output)] == [["N", 2]] * 3
 
 
-def test_a_dimension_that_a_rule_relied_on_is_bound():
+def test_a_dimension_that_a_rule_states_is_bound():
     before = model("g (float[N,2] x) => (float[N,2] y) <int64[2] s = {3, 2}> { a = Reshape(x, s) y = Neg(a) }")
     graph = load_graph(before, {"N": 3})
     after = to_model(rewritten(graph, "reshape-nothing"))
