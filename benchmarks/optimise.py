@@ -29,7 +29,7 @@ MEASURE_SECONDS = 20.0
 SEEDS = (100, 101, 102)  # seeds of random inputs that the run has not used
 
 
-def optimise(model: str, seed: int, *options: str, prior: str | None = None) -> dict:
+def optimise(model: str, seed: int, *options: str, prior: str | None = None, database: Path | None = None) -> dict:
     """Run `run.py optimise` on a model and check the delivered file.
 
     Args:
@@ -37,6 +37,7 @@ def optimise(model: str, seed: int, *options: str, prior: str | None = None) -> 
         seed: seed of the run.
         options: further options of the command.
         prior: file of a prior of kernels, which replaces the shipped one; None for the shipped one.
+        database: file of the timings; None for an empty database.
 
     Returns:
         "seconds": duration of the command. "spent": part of the run → seconds (`rlflow.common.spending`). "rewrites":
@@ -51,7 +52,7 @@ def optimise(model: str, seed: int, *options: str, prior: str | None = None) -> 
     """
     with TemporaryDirectory() as name:
         folder = Path(name)
-        out, run_folder, database = folder / "out.onnx", folder / "run", folder / "costs.sqlite"
+        out, run_folder, database = folder / "out.onnx", folder / "run", database or folder / "costs.sqlite"
         if prior is not None:
             shutil.copy(prior, prior_path(database))
         seconds = run_rlflow(
