@@ -10,7 +10,7 @@ import numpy as np
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import write_json, write_text
 from rlflow.optimisation.candidates import states_along
-from rlflow.optimisation.receipt import versions
+from rlflow.optimisation.receipt import reading_receipt, versions
 from rlflow.reports.charts import lines, save
 from rlflow.tasks.expressions.c_code import Library, c_source, compiler
 from rlflow.tasks.expressions.evaluate import TOLERANCE, call, difference, evaluate, largest_difference, random_value
@@ -46,18 +46,23 @@ def replay(receipt: Mapping, program: Program) -> tuple[list[ExpressionState], l
     """Return the states and the actions of a receipt, applied to a program again.
 
     Raises:
-      RLFlowError: the receipt belongs to another program, a step has no such location, or the result differs.
+      RLFlowError: the receipt is malformed or belongs to another program, a step has no such location, or the result
+        differs.
     """
-    if receipt.get("kind") != "expressions" or receipt.get("format") != RECEIPT_FORMAT:
-        raise RLFlowError("this is not a receipt of `expr` in the present format")
+    with reading_receipt():
+        kind, made_from, result = receipt.get("kind"), receipt.get("program"), receipt.get("result")
+        if kind != "expressions" or receipt.get("format") != RECEIPT_FORMAT:
+            raise RLFlowError("this is not a receipt of `expr` in the present format")
+        steps, after = [(str(rule), int(index)) for rule, index in receipt["steps"]], receipt["cost"]["after"]
+        objective = round(float(after) * UNITS)
     task = ExpressionTask(program, tuple(all_rules()), max_locations=10**9)
-    if task.initial.hash != receipt["program"]:
+    if task.initial.hash != made_from:
         raise RLFlowError("the receipt belongs to another program")
-    if unknown := {rule for rule, _ in receipt["steps"]} - set(task.rules):
+    if unknown := {rule for rule, _ in steps} - set(task.rules):
         raise RLFlowError(f"no rule is named '{min(unknown)}'")
-    actions = [(task.number[rule], index) for rule, index in receipt["steps"]]
+    actions = [(task.number[rule], index) for rule, index in steps]
     states = states_along(task, actions)
-    if states[-1].hash != receipt["result"] or states[-1].objective != round(receipt["cost"]["after"] * UNITS):
+    if states[-1].hash != result or states[-1].objective != objective:
         raise RLFlowError("the steps of the receipt lead to another result")
     return states, actions
 

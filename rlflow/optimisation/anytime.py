@@ -63,7 +63,7 @@ class BestSoFar:
         self.records: dict[str, dict] = read_json(file) if file.exists() else {}
         try:
             self._candidates = {name: self._read(name, record) for name, record in self.records.items()}
-        except (KeyError, TypeError, ValueError, AttributeError, RLFlowError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RLFlowError) as error:
             raise RLFlowError(f"{file} is damaged ({error}). Delete it to repeat its searches") from error
 
     def recount(self) -> None:
@@ -81,6 +81,8 @@ class BestSoFar:
 
     def _read(self, name: str, record: dict) -> Candidate:
         actions = [(int(xfer_id), int(location)) for xfer_id, location in record["actions"]]
+        if record["stop"] is not None:
+            _ = [float(record["asked"][limit]) for limit in ("seconds", "own_seconds")]  # read by `ended`
         return Candidate(
             name, follow(self.task, actions), actions, int(record["interactions"]), float(record["seconds"]),
             measurement_seconds(record),

@@ -113,7 +113,7 @@ def reading_receipt() -> Iterator[None]:
     """Turn the exceptions that reading a malformed receipt raises in the `with` block into RLFlowError."""
     try:
         yield
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
         raise RLFlowError(f"not a receipt: {error!r} is missing or malformed") from error
 
 

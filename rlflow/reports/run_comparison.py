@@ -87,7 +87,7 @@ def read_run(folder: Path, read_curves: Callable[[Path], Mapping]) -> Run:
         files = {name: folder / f"{name}.json" for name in STAGES}
         seconds = {name: float(read_json(file)["seconds"]) for name, file in files.items() if file.exists()}
         run = Run(folder, model, controller, seed, options, outcome, seconds, read_curves(folder / "tensorboard"))
-        candidate_rows(run)
+        _ = candidate_rows(run), rule_counts([run])
     except (OSError, KeyError, TypeError, AttributeError, ValueError, YAMLError) as error:
         raise RLFlowError(f"{folder} is damaged: {error!r}") from error
     return run

@@ -125,12 +125,19 @@ def test_an_offered_candidate_is_on_disk_at_once_and_never_replaces_a_better_one
     )
 
 
+RECORD = {"actions": [], "interactions": 1, "seconds": 1.0, "stop": None, "asked": {}}
+
+
 @pytest.mark.parametrize(
     "content",
-    ["[]", '{"x": 3}', '{"x": {"actions": [[9999, 0]], "interactions": 1, "seconds": 1}}', '{"x": {"actions": [1]}}'],
-)
+    [
+        [], {"x": 3}, {"x": RECORD | {"actions": [[9999, 0]]}}, {"x": RECORD | {"actions": [1]}},
+        {"x": RECORD | {"interactions": float("inf")}}, {"x": RECORD | {"stop": "end", "asked": {"seconds": 1.0}}},
+        {"x": RECORD | {"stop": "end", "asked": {"seconds": [], "own_seconds": 1.0}}},
+    ],
+)  # fmt: skip
 def test_a_damaged_record_is_named(task, tmp_path, content):
-    (tmp_path / BEST_SO_FAR_FILE).write_text(content)
+    (tmp_path / BEST_SO_FAR_FILE).write_text(json.dumps(content))
     with pytest.raises(RLFlowError, match="best-so-far.json is damaged"):
         BestSoFar(task, tmp_path / BEST_SO_FAR_FILE)
 

@@ -182,8 +182,11 @@ def test_runs_that_cannot_be_compared_are_refused(folders, tmp_path, capsys):
     identity["task"]["cost"]["name"] = "profiled"
     write_json(tmp_path / "other" / "model.json", identity)
     assert "'cost' differs" in refused(folders[1], tmp_path / "other")
-    write_json(tmp_path / "other" / "eval.json", {"candidates": {"greedy": {}}})
-    assert "is damaged" in refused(tmp_path / "other")
+    outcome = read_json(folders[0] / "eval.json")
+    rules = {name: one | {"rules": "relu-relu"} for name, one in outcome["candidates"].items()}
+    for damaged in ({"candidates": {"greedy": {}}}, outcome | {"candidates": rules}, outcome | {"delivered": []}):
+        write_json(tmp_path / "other" / "eval.json", damaged)
+        assert "is damaged" in refused(tmp_path / "other")
     done = in_process(capsys, "report", tmp_path / "none", "--out", tmp_path / "out")
     assert "has no finished 'eval'" in done.error
 

@@ -1,5 +1,7 @@
 """Test the command `expr`: its output file, its checks and its refusals."""
 
+import itertools
+
 import pytest
 
 from rlflow.cli.expr_delivery import check, is_equal, replay
@@ -54,6 +56,11 @@ def test_a_receipt_of_something_else_is_refused(tmp_path, capsys):
         write_json(tmp_path / "wrong.json", receipt | change)
         with pytest.raises(RLFlowError, match=reason):
             replay(read_json(tmp_path / "wrong.json"), named_program("(mul (div x x) x)"))
+    for key, value in itertools.product(("steps", "cost"), (None, 3, [3], [[]], {"after": float("inf")}, [["x", "y"]])):
+        with pytest.raises(RLFlowError, match="not a receipt"):
+            replay(receipt | {key: value}, named_program("(mul (div x x) x)"))
+    with pytest.raises(RLFlowError, match="not a receipt"):
+        replay([receipt], named_program("(mul (div x x) x)"))
 
 
 def test_a_wrong_result_is_noticed():
