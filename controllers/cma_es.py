@@ -281,7 +281,8 @@ class CMAES(Controller):
             self.env_steps, steps = self.env_steps + env.num_envs, steps + 1
             if reachable.sum() > known:
                 known, last = reachable.sum(), steps
-        self.best_return = float(self.evaluate(env, self.mean[None], derive_seed(seed, 2), seen).mean())
+        first = self.evaluate(env, self.mean[None], derive_seed(seed, 2), expected=True, seen=seen)
+        self.best_return = float(first.mean())
         self.know(reachable)
 
     def fitness(self, env, individuals, seed) -> np.ndarray:
@@ -294,7 +295,7 @@ class CMAES(Controller):
         """
         returns = []
         for part in np.split(individuals, len(individuals) // self.config.popsize):
-            returns.append(self.evaluate(env, part, seed))
+            returns.append(self.evaluate(env, part, seed, expected=False))
         return np.concatenate(returns).reshape(len(individuals), -1).mean(axis=1)
 
     def keep(self, env, candidates, seed) -> dict:
@@ -309,18 +310,21 @@ class CMAES(Controller):
           The scalars to log: "return" (of the first weight vector) and "best_return".
         """
         # Equal dreams each time make the returns of candidates comparable.
-        returns = [self.evaluate(env, weights[None], derive_seed(seed, 2)).mean() for weights in candidates]
+        returns = [
+            self.evaluate(env, weights[None], derive_seed(seed, 2), expected=True).mean() for weights in candidates
+        ]
         if max(returns) > self.best_return:
             self.best_return, self.weights = float(max(returns)), candidates[int(np.argmax(returns))].astype(np.float32)
         return {"return": returns[0], "best_return": self.best_return}
 
-    def evaluate(self, env, individuals, seed, seen=lambda observation: observation) -> np.ndarray:
+    def evaluate(self, env, individuals, seed, expected, seen=lambda observation: observation) -> np.ndarray:
         """Play a greedy episode in every copy of a vector environment and return its returns, float64 [envs].
 
         Args:
           env: the vector environment.
           individuals: float [P, size], weight vectors; each plays in envs / P successive copies.
           seed: the seed of the dreams.
+          expected: see `controllers.evaluation.play`.
           seen: a function that is called with every observation and returns it.
         """
         weights = tf.constant(individuals, tf.float32)
@@ -329,6 +333,7 @@ class CMAES(Controller):
             lambda observation: self.actions(self.mode, weights, seen(observation)),
             seed,
             self.config.max_steps,
+            expected,
         )
         self.env_steps += int(lengths.max()) * env.num_envs  # copies that ended early play on
         return returns

@@ -17,7 +17,9 @@ from gymnasium.vector import VectorEnv
 from rlflow.common.errors import RLFlowError
 
 
-def play(env: VectorEnv, act: Callable, seed: int, max_steps: int) -> tuple[np.ndarray, np.ndarray]:
+def play(
+    env: VectorEnv, act: Callable, seed: int, max_steps: int, expected: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
     """Play one episode in each copy of a vector environment.
 
     Args:
@@ -25,6 +27,7 @@ def play(env: VectorEnv, act: Callable, seed: int, max_steps: int) -> tuple[np.n
       act: a function from a batched observation to actions, int [n, 2].
       seed: the seed of the reset.
       max_steps: the number of steps after which unfinished episodes are cut off.
+      expected: True to add up the rewards of dreams without their noise, so that luck does not choose between policies.
 
     Returns:
       The undiscounted returns float64 [n] and the numbers of steps of the episodes int64 [n].
@@ -36,8 +39,8 @@ def play(env: VectorEnv, act: Callable, seed: int, max_steps: int) -> tuple[np.n
     returns, lengths = np.zeros(env.num_envs), np.zeros(env.num_envs, np.int64)
     playing = np.ones(env.num_envs, bool)
     for _ in range(max_steps):
-        observation, rewards, terminated, truncated, _ = env.step(act(observation))
-        returns += np.where(playing, rewards, 0.0)
+        observation, rewards, terminated, truncated, infos = env.step(act(observation))
+        returns += np.where(playing, infos.get("expected_rewards", rewards) if expected else rewards, 0.0)
         lengths += playing
         playing &= ~(terminated | truncated)
         if not playing.any():
@@ -96,11 +99,17 @@ class BestOf:
     index: int  # index of the trajectory that visits the cheapest state
     prefix: int  # number of actions of that trajectory before the cheapest state; 0 if it is the initial state
     cost: float  # cost of the cheapest state, in the task's unit
+    tried: int  # number of rewrites that the players tried besides the steps of the trajectories
 
     @property
     def actions(self) -> list[tuple[int, int]]:
         """The actions from the initial state to the cheapest state."""
         return self.trajectories[self.index].actions[: self.prefix]
+
+    @property
+    def interactions(self) -> int:
+        """The number of rewrites on the real graph."""
+        return self.tried + sum(len(trajectory.actions) for trajectory in self.trajectories)
 
 
 def best_of(players: Sequence, env: gym.Env, samples: int, seed: int, deadline: float = math.inf) -> BestOf:
@@ -116,6 +125,7 @@ def best_of(players: Sequence, env: gym.Env, samples: int, seed: int, deadline: 
       deadline: the value of time.monotonic() after which no episode begins; the first episode is always played.
     """
     trajectories, n = [], len(players)
+    before = sum(player.acting_steps for player in players)
     while len(trajectories) < n + samples and (not trajectories or time.monotonic() < deadline):
         number = len(trajectories)
         sampled = max(number - n + 1, 0)  # number of the sampled episode; 0 for a greedy one
@@ -125,4 +135,4 @@ def best_of(players: Sequence, env: gym.Env, samples: int, seed: int, deadline: 
         for index, trajectory in enumerate(trajectories)
         for prefix, cost in enumerate(trajectory.costs)
     )
-    return BestOf(trajectories, index, prefix, cost)
+    return BestOf(trajectories, index, prefix, cost, sum(player.acting_steps for player in players) - before)

@@ -342,6 +342,7 @@ class PPO(ActorCritic, Controller):
             lambda observation: self.learner.mode(*self.seen(observation)).numpy().astype(np.int64),
             derive_seed(seed, 2),  # equal episodes each time make the returns of policies comparable
             self.config.max_steps,
+            expected=True,
         )
         self.env_steps += int(lengths.max()) * env.num_envs  # copies that ended early play on
         return self.keep_best(returns.mean())
@@ -371,7 +372,7 @@ class PPO(ActorCritic, Controller):
             self.observation, rewards, terminated, truncated, infos = env.step(actions.numpy().astype(np.int64))
             ended = terminated | truncated
             if self.config.imitate:
-                self.best_episode.add(step, rewards, ended)
+                self.best_episode.add(step, infos.get("expected_rewards", rewards), ended)  # not the luckiest one
             step |= {"rewards": self.scale(rewards, ended), "terminated": terminated, "truncated": truncated}
             # With SAME_STEP autoreset, `observation` belongs to the next episode; the last state is in `final_obs`.
             z, h = (np.array(self.observation[key], np.float32) for key in ("z", "h"))

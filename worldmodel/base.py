@@ -70,11 +70,13 @@ class Imagined(NamedTuple):
       terminated: bool [n], True if the predicted step ends the episode. The end by NO-OP is not predicted.
       uncertainty: float32 [n], the uncertainty of the step on the model's own scale; 0 means that the model expects no
         error. `mdn-rnn` with one member always reports 0.
+      expected: float64 [n], the rewards without the noise that the temperature scales; None if they have none.
     """
 
     rewards: np.ndarray
     terminated: np.ndarray
     uncertainty: np.ndarray
+    expected: np.ndarray | None = None
 
 
 class Imagination(Protocol):

@@ -55,7 +55,7 @@ class DreamBatch:
         self.imagined.restart(rows)
         self.steps = np.where(rows, 0, self.steps)
 
-    def advance(self, actions: np.ndarray, seed: tuple[int, int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def advance(self, actions: np.ndarray, seed: tuple[int, int]) -> tuple[np.ndarray, ...]:
         """Take one step in every dream, without restarting the dreams that end.
 
         Args:
@@ -63,7 +63,7 @@ class DreamBatch:
           seed: two integers that seed the random numbers of the step.
 
         Returns:
-          (rewards float64 [n], terminated bool [n], truncated bool [n]).
+          (rewards float64 [n], the same without noise float64 [n], terminated bool [n], truncated bool [n]).
         """
         valid = spaces.valid_actions(actions, self.imagined.counts, self.spec.stop)
         noop = valid & (actions[:, 0] == self.spec.n_rules)
@@ -72,13 +72,19 @@ class DreamBatch:
         self.steps = self.steps + 1
         uncertainty = np.where(moves, predicted.uncertainty, 0.0)
         halted = uncertainty > self.uncertainty_limit
-        paid = np.where(halted, np.minimum(predicted.rewards, 0.0), predicted.rewards)
-        gained = paid - self.uncertainty_penalty * uncertainty
-        stops = self.imagined.stop(self.temperature, seed) if self._pays_stop and noop.any() else 0.0
-        rewards = np.where(moves, gained, np.where(noop, stops, INVALID_REWARD))
+
+        def paid(predicted_rewards: np.ndarray, temperature: float) -> np.ndarray:
+            gained = np.where(halted, np.minimum(predicted_rewards, 0.0), predicted_rewards)
+            stops = self.imagined.stop(temperature, seed) if self._pays_stop and noop.any() else 0.0
+            moved = gained - self.uncertainty_penalty * uncertainty
+            return np.where(moves, moved, np.where(noop, stops, INVALID_REWARD))
+
+        rewards = expected = paid(predicted.rewards, self.temperature)
+        if predicted.expected is not None:
+            expected = paid(predicted.expected, 0.0)
         dead_end = ~spaces.with_stop(self.imagined.counts, self.spec.stop).any(axis=-1)
         terminated = noop | halted | dead_end | (moves & predicted.terminated)
-        return rewards, terminated, ~terminated & (self.steps >= self.max_steps)
+        return rewards, expected, terminated, ~terminated & (self.steps >= self.max_steps)
 
     def observe(self) -> dict[str, np.ndarray]:
         """Return the observations of all dreams as new arrays with a leading axis of size n; see spaces.py."""
@@ -89,7 +95,8 @@ class DreamBatch:
 class DreamVectorEnv(VectorEnv):
     """A Gymnasium vector environment of dreams that start at the same state, with AutoresetMode.SAME_STEP.
 
-    One call of the model advances all dreams.
+    One call of the model advances all dreams. The infos of a step have "expected_rewards", float64 [n]: the rewards
+    without the noise that the temperature scales.
 
     Args:
       model: the world model.
@@ -141,14 +148,14 @@ class DreamVectorEnv(VectorEnv):
         return self._dreams.observe(), {}
 
     def step(self, actions: np.ndarray) -> tuple[dict, np.ndarray, np.ndarray, np.ndarray, dict]:
-        rewards, terminated, truncated = self._dreams.advance(np.asarray(actions), (self._seed, self._draws))
+        rewards, expected, terminated, truncated = self._dreams.advance(np.asarray(actions), (self._seed, self._draws))
         self._draws += 1
-        observation, ended, infos = self._dreams.observe(), terminated | truncated, {}
+        observation, ended, infos = self._dreams.observe(), terminated | truncated, {"expected_rewards": expected}
         if ended.any():
             final = np.full(self.num_envs, None, object)
             for i in np.flatnonzero(ended):
                 final[i] = {name: values[i] for name, values in observation.items()}
-            infos = {"final_obs": final, "_final_obs": ended, "final_info": {}, "_final_info": ended.copy()}
+            infos |= {"final_obs": final, "_final_obs": ended, "final_info": {}, "_final_info": ended.copy()}
             self._dreams.restart(ended)
             observation = self._dreams.observe()
         return observation, rewards, terminated, truncated, infos
@@ -178,7 +185,7 @@ class DreamEnv(gymnasium.Env):
 
     def step(self, action: np.ndarray) -> tuple[dict, float, bool, bool, dict]:
         seed = (self._seed, int(self._dreams.steps[0]))
-        rewards, terminated, truncated = self._dreams.advance(np.asarray(action)[None], seed)
+        rewards, _, terminated, truncated = self._dreams.advance(np.asarray(action)[None], seed)
         return self._observe(), float(rewards[0]), bool(terminated[0]), bool(truncated[0]), {}
 
     def action_masks(self) -> np.ndarray:

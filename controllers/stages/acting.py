@@ -57,9 +57,8 @@ def acted(run, folder: str, seconds: float) -> Candidate:
     controller = controller_from(folder, run.task.encoding_spec, run.config.seed)
     env = with_real_observations(controllers_environment(run), controller.config)
     tried = best_of(controller.players(), env, run.config.eval.samples, run.config.seed, started + seconds)
-    interactions = controller.acting_steps + _steps(tried)
     return Candidate(
-        "transfer", follow(run.task, tried.actions), tried.actions, interactions, time.monotonic() - started
+        "transfer", follow(run.task, tried.actions), tried.actions, tried.interactions, time.monotonic() - started
     )
 
 
@@ -164,9 +163,9 @@ def _play(run, model, trainings: Sequence[Training]) -> list[Played]:
         if name not in environments:
             environments[name] = as_seen(training.run, controllers_environment(run), own)
         controller, options = training.controller(own), (environments[name], run.config.eval.samples, run.config.seed)
-        tried = best_of(controller.players(), *options)
+        tried = best_of([controller], *options)
         controls = {} if is_measured else _untrained(training, own)
-        controls = {control: best_of(other.players(), *options) for control, other in controls.items()}
+        controls = {control: best_of([other], *options) for control, other in controls.items()}
         played.append(Played(training, controller, tried, controls))
     return played
 
@@ -217,12 +216,11 @@ def _cheapest_reached(run, played: Sequence[Played], started: float) -> Candidat
     best, interactions, measured, acting = _best(played).tried, _training_data(run, played), 0.0, {}
     if interactions:
         measured = (run.results("collect") or {}).get("measurement_seconds", 0.0)  # none if the training is online
-    for training, player, tried, _ in played:
-        interactions += player.acting_steps
+    for training, _, tried, _ in played:
         if training.is_on_real_graph:
             interactions += training.results["env_steps"]
             measured += training.results["measurement_seconds"]
-        interactions += _steps(tried)
+        interactions += tried.interactions
         for info in tried.trajectories[-1].infos[-1:]:
             acting[training.environment] = info.get("measurement_seconds", 0.0)  # cumulative over all episodes
     state, measured = follow(run.task, best.actions), measured + sum(acting.values())
@@ -234,17 +232,13 @@ def _training_data(run, played: Sequence[Played]) -> int:
     return 0 if all(one.training.needs_no_world_model for one in played) else run.require("train-wm")["interactions"]
 
 
-def _steps(tried: BestOf) -> int:
-    return sum(len(trajectory.actions) for trajectory in tried.trajectories)
-
-
 def _untrained_candidates(run, played: Sequence[Played]) -> Iterator[Candidate]:
     """Yield the cheapest state that untrained controllers of each kind in CONTROLS reached, as a candidate."""
     for name in CONTROLS:
         tried = [one.controls[name] for one in played if name in one.controls]
         if tried:
             actions = min(tried, key=lambda one: one.cost).actions
-            interactions = _training_data(run, played) + sum(map(_steps, tried))
+            interactions = _training_data(run, played) + sum(one.interactions for one in tried)
             seconds = sum(trajectory.seconds for one in tried for trajectory in one.trajectories)
             yield Candidate(name, follow(run.task, actions), actions, interactions, seconds)
 
@@ -291,23 +285,28 @@ def _row(played: Played) -> dict:
     """
     training, _, tried, controls = played
     episode = tried.trajectories[0]
-    steps = training.results.get("dreamt_steps", training.run.config.dream.max_steps)
     return {
         "experiment": training.experiment,
         "training": training.name,
         "temperature": None if training.is_on_real_graph else training.temperature,
         "trained_return": training.results["best_return"],
-        "real_return": sum(episode.rewards[:steps]),
+        "real_return": sum(episode.rewards[: _dreamt_steps(training)]),
         "cost": tried.cost,
         **{f"{name.replace('-', '_')}_cost": controls[name].cost if name in controls else None for name in CONTROLS},
         "acting_seconds": episode.seconds,
     }
 
 
+def _dreamt_steps(training: Training) -> int:
+    """Return the largest number of steps of the dream with which the return of an episode is compared."""
+    return training.results.get("dreamt_steps", training.run.config.dream.max_steps)
+
+
 def _compared_returns(run, best: Played, candidates: list[Candidate]) -> dict[str, float]:
     """Return real returns with which the return of the best trained controller is compared, by name.
 
-    "untrained" is the return of the greedy episode of the same controller with the same seed before any training.
+    "untrained" is the return of the greedy episode of the same controller with the same seed before any training, over
+    at most as many steps as the return of the trained controller.
     "greedy" and "random" are the returns of the paths of the controls. The dictionary is empty if the controller needs
     no world model, or if the reward depends on whole episodes (`EpisodeReward`), which may need measurements.
 
@@ -319,7 +318,8 @@ def _compared_returns(run, best: Played, candidates: list[Candidate]) -> dict[st
     reward = run.spec.make_reward()
     if best.training.needs_no_world_model or isinstance(reward, EpisodeReward):
         return {}
-    returns = {"untrained": float(sum(best.controls["untrained"].trajectories[0].rewards))}
+    episode = best.controls["untrained"].trajectories[0]
+    returns = {"untrained": float(sum(episode.rewards[: _dreamt_steps(best.training)]))}
     for candidate in candidates:
         if candidate.name in ("greedy", "random"):
             states = states_along(run.task, candidate.actions)
@@ -368,7 +368,7 @@ def _random_episodes(run) -> tuple[list | None, list]:
     """
     config, trained, training = run.config, run.require("train-wm"), None
     if config.world_model.mode == "offline" and config.world_model.holdout:
-        own, episodes = run.random_episodes()
+        own, episodes = run.random_episodes(trained["episodes"])
         for played in trained.get("iterations", [])[1:]:
             folder = run.path / "iterations" / str(played["iteration"]) / "episodes"
             episodes = episodes + read_episodes(folder, played["episodes"])

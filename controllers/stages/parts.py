@@ -319,9 +319,14 @@ def world_model_of(run):
 
 
 def dream_options(run, temperature: float) -> dict:
-    """Return the keyword arguments of `DreamEnv` and `DreamVectorEnv` that the run's options determine."""
-    options = run.config.dream
+    """Return the keyword arguments of `DreamEnv` and `DreamVectorEnv` that the run's options determine.
+
+    The planner would plan for lucky outcomes, so its dreams have the temperature 0 (`SAMPLING`).
+    """
+    from worldmodel.world_model_options import SAMPLING
+
+    options, samples = run.config.dream, run.config.controller.name in SAMPLING
     return {
-        "max_steps": options.max_steps, "temperature": temperature, "uncertainty_limit": options.uncertainty_limit,
-        "uncertainty_penalty": options.uncertainty_penalty,
+        "max_steps": options.max_steps, "temperature": temperature if samples else 0.0,
+        "uncertainty_limit": options.uncertainty_limit, "uncertainty_penalty": options.uncertainty_penalty,
     }  # fmt: skip

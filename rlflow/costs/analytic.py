@@ -100,7 +100,7 @@ class AnalyticCost:
         written = sum(kind.nbytes for kind in outputs)
         read = sum(kind.nbytes for kind in (*inputs, *captured))
         if node.op in PICKS:
-            read = min(read, written) + sum(kind.nbytes for kind in inputs[1:])
+            read = min(inputs[0].nbytes, written) + sum(kind.nbytes for kind in (*inputs[1:], *captured))
         moved = read + written
         runtime = max(work * self.machine.flop, moved * self.machine.byte) + self.machine.launch
         return NodeCost(runtime, work, moved, 1)

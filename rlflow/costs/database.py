@@ -3,7 +3,8 @@
 The table of timings has one row for each signature, machine, number of threads and version of ONNX Runtime. Other
 tables hold end-to-end measurements: the effect of rule families on whole files (`rlflow.optimisation.contest`) and the
 latencies of graphs (`rlflow.costs.measurements`). Timings are a cache: they are deleted if the file has an older
-format. End-to-end measurements stay. Tables that only earlier versions used, `measurements` and `graphs`, are ignored.
+format. End-to-end measurements stay. Tables that only earlier versions used, `measurements`, `graphs` and `kernels`,
+are ignored.
 
 Look-ups return the timings of one machine. This is the present machine, or the machine whose timings were imported
 (`rlflow.costs.target`). After such an import the database belongs to that other machine, and the present machine adds
@@ -36,21 +37,21 @@ TABLE = """CREATE TABLE IF NOT EXISTS timings (
     median_ns REAL, low_ns REAL, high_ns REAL, repeats INTEGER,
     PRIMARY KEY (signature, threads, machine, onnxruntime))"""
 # Digests of the kernels that ONNX Runtime makes of timed operators (`rlflow.costs.signatures.kernel_digest`).
-KERNELS = """CREATE TABLE IF NOT EXISTS kernels (
+KERNELS = """CREATE TABLE IF NOT EXISTS kernel_digests (
     signature TEXT, threads INTEGER, machine TEXT, onnxruntime TEXT, date TEXT, kernel TEXT,
     PRIMARY KEY (signature, threads, machine, onnxruntime))"""
-KERNEL_INDEX = "CREATE INDEX IF NOT EXISTS kernel ON kernels (kernel)"
+KERNEL_INDEX = "CREATE INDEX IF NOT EXISTS kernel_digest ON kernel_digests (kernel)"
 _KEY = "signature = ? AND threads = ? AND machine = ? AND onnxruntime = ?"
-# For each signature in `kernels`: a timed signature of an equal kernel, the first in the order of texts.
+# For each signature in `kernel_digests`: a timed signature of an equal kernel, the first in the order of texts.
 _EQUAL = """SELECT own.signature AS signature, own.threads AS threads, own.machine AS machine,
         own.onnxruntime AS onnxruntime, min(timings.signature) AS timed
-    FROM (SELECT * FROM kernels WHERE {where}) AS own
-    JOIN kernels AS other USING (kernel, threads, machine, onnxruntime)
+    FROM (SELECT * FROM kernel_digests WHERE {where}) AS own
+    JOIN kernel_digests AS other USING (kernel, threads, machine, onnxruntime)
     JOIN timings ON (timings.signature, timings.threads, timings.machine, timings.onnxruntime)
         = (other.signature, own.threads, own.machine, own.onnxruntime)
     GROUP BY 1, 2, 3, 4"""
 TIMED_AS = f"""SELECT signature FROM timings WHERE {_KEY} UNION ALL SELECT timed FROM ({_EQUAL.format(where=_KEY)})
-    UNION ALL SELECT signature FROM kernels WHERE {_KEY}"""
+    UNION ALL SELECT signature FROM kernel_digests WHERE {_KEY}"""
 # Measured effects of rule families: the latency of a file with a family's rewrites / its latency without them.
 FAMILIES = """CREATE TABLE IF NOT EXISTS families (
     family TEXT, threads INTEGER, machine TEXT, onnxruntime TEXT, date TEXT, ratio REAL, low REAL, high REAL)"""
@@ -59,7 +60,7 @@ LATENCIES = """CREATE TABLE IF NOT EXISTS latencies (
     graph TEXT, original TEXT, sizes TEXT, threads INTEGER, machine TEXT, onnxruntime TEXT, date TEXT,
     ratio REAL, low REAL, high REAL, original_ms REAL, pairs INTEGER, seconds REAL,
     PRIMARY KEY (graph, original, sizes, threads, machine, onnxruntime))"""
-BESIDE = ("kernels", "families", "latencies")  # tables from which `clear` also deletes rows
+BESIDE = ("kernel_digests", "families", "latencies")  # tables from which `clear` also deletes rows
 TARGET = "CREATE TABLE IF NOT EXISTS target (machine TEXT)"  # a row if the timings are of another machine
 OURS = {"signature", "median_ns"}  # columns that the table of timings has in all formats so far
 SUFFIXES = ".sqlite", ".db"  # endings of the name of a new database
@@ -188,7 +189,7 @@ class TimingDatabase:
           threads: threads of ONNX Runtime.
           kernel: the digest.
         """
-        self._add("INSERT OR REPLACE INTO kernels", (signature,), threads, kernel)
+        self._add("INSERT OR REPLACE INTO kernel_digests", (signature,), threads, kernel)
 
     def timed_as(self, signature: str, threads: int) -> str | None:
         """Return the signature under which the timing of a kernel is or will be stored.

@@ -253,7 +253,7 @@ class ProfiledCost:
             with self._charged():
                 timed = build()
                 ran = kernel_layout.optimised(timed.model, timed.apart) if timed.optimise else timed.model
-            self.database.keep_kernel(name, self.threads, kernel_digest(ran))
+            self.database.keep_kernel(name, self.threads, kernel_digest(ran, timed.given))
             shared, build = self.database.timed_as(name, self.threads), lambda: timed
         self._names[name] = shared or name
         return self._names[name], build

@@ -5,8 +5,11 @@ process. Groups of operators with different signatures can still run equal kerne
 """
 
 import hashlib
+from collections.abc import Mapping
 from functools import cache
+from types import MappingProxyType
 
+import numpy as np
 import onnx
 from onnx import TensorProto
 
@@ -113,7 +116,7 @@ def signature_text(part) -> str:
     return repr(part)
 
 
-def kernel_digest(model: onnx.ModelProto) -> str:
+def kernel_digest(model: onnx.ModelProto, known: Mapping[str, np.ndarray] = MappingProxyType({})) -> str:
     """Return a digest of the operators that ONNX Runtime runs for a model that it has optimised.
 
     It depends on operators, attributes, types and the short contents that `signature` holds, but on no names. Groups of
@@ -122,6 +125,7 @@ def kernel_digest(model: onnx.ModelProto) -> str:
 
     Args:
       model: the optimised model.
+      known: name → array, for the inputs that must not be random, such as the sizes that an Expand reads.
     """
     graph, numbers = model.graph, {}
     kinds = {value.name: ("input", value.type.SerializeToString(deterministic=True)) for value in graph.input}
@@ -134,6 +138,7 @@ def kernel_digest(model: onnx.ModelProto) -> str:
         made = [numbers.setdefault(name, len(numbers)) if name else None for name in node.output]
         parts.append((node.domain, node.op_type, attributes, read, made))
     parts.append([numbers.get(value.name) for value in graph.output])
+    parts.append([(numbers.get(name), array.dtype.str, array.tolist()) for name, array in sorted(known.items())])
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 

@@ -20,6 +20,7 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
+from rlflow.common.errors import RLFlowError
 from rlflow.costs import CostModel, TimeIsUp, graph_cost, graph_spread, timing_until
 from rlflow.costs.measured import Ratio
 from rlflow.costs.target import target_of
@@ -300,7 +301,7 @@ def measure_shares(
     Args:
       known: the result of `shares`, which is changed.
       measured: a function that measures the delivered file against a state for a number of seconds, and returns the
-        dictionary of `rlflow.costs.measured.measure`.
+        dictionary of `rlflow.costs.measured.measure`. If it raises RLFlowError, the group stays without a measurement.
       needed: the number of seconds that one measurement takes at least.
       end: the value of time.monotonic() at the end. A measurement begins only if `needed` seconds are left.
     """
@@ -308,7 +309,10 @@ def measure_shares(
         left = end - time.monotonic()
         if left < needed:
             return
-        result = measured(without, max(left / (len(known) - number), needed))
+        try:
+            result = measured(without, max(left / (len(known) - number), needed))
+        except RLFlowError:  # no check has seen the file without the group, which ONNX Runtime can refuse
+            continue
         share["measured"] = {key: result[key] for key in ("ratio", "interval", "verdict")}
 
 

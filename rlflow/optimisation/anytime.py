@@ -81,7 +81,7 @@ class BestSoFar:
 
     def _read(self, name: str, record: dict) -> Candidate:
         actions = [(int(xfer_id), int(location)) for xfer_id, location in record["actions"]]
-        if record["stop"] is not None:
+        if record["stop"] is not None and record["asked"]:  # a receipt or a controller was asked nothing
             _ = [float(record["asked"][limit]) for limit in ("seconds", "own_seconds")]  # read by `ended`
         return Candidate(
             name, follow(self.task, actions), actions, int(record["interactions"]), float(record["seconds"]),

@@ -125,7 +125,7 @@ def deliver(
         sha256 = save_graph(checked[name].state.graph, path)
         receipt = _receipt(task, checked[name], result[name]["measured"], families, bound, options, sha256)
         write_json(folder / "receipt.json", receipt)
-        if result[name]["measured"] is not None and options.threads > 1:
+        if result[name]["measured"] is not None and options.threads > 1 and time.monotonic() < grace:
             seconds, sizes = ONE_THREAD * options.measure_seconds, sizes_to_measure(task, shapes)
             with spent_on(VERDICT):
                 one_thread = measure(
@@ -138,7 +138,7 @@ def deliver(
     return {
         "original": original, "candidates": result, "delivered": name, "reason": reason,
         "widened": task.widened is not None, "quantised": is_dequantisable(source),
-        "dequantised": _offered(task, source, options, shapes),
+        "dequantised": _offered(task, source, options, shapes) if time.monotonic() < grace else None,
         "target": target and target.machine, "shares": groups,
         "optimised": str(path), "measured_one_thread": one_thread,
         "actions": {one.name: [[int(x), int(k)] for x, k in one.actions] for one in checked.values()},
@@ -206,7 +206,7 @@ def _shares(
             seconds = min(seconds, options.measure_seconds)
             return measure(
                 without, path, options.threads, seconds, ABLATION_SESSIONS, options.seed, sizes, False,
-                feeds=options.feeds,
+                feeds=options.feeds, whole_seconds=max(end - time.monotonic(), 0.0),
             )  # fmt: skip
         finally:
             _remove(without)

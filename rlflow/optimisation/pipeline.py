@@ -142,7 +142,7 @@ def _search_and_deliver(run: Run, out: Path | None, started: float, act: Act, le
             _copy_out(results["eval"], out)
     except KeyboardInterrupt as stop:
         reason, stopped = f"stopped ({str(stop) or 'interrupted'})", True
-        if run.task.cost_is_known:
+        if run.task.cost_is_known or best.candidates():
             say(f"{reason}: {best}; it is checked and measured briefly. Ctrl-C again ends without a file")
             short = {"measure_seconds": anytime.SHORT_MEASUREMENT, "go_on": anytime.first_equal}
             candidates = best.candidates() or [Candidate("start", run.task.initial, [], 0, 0.0)]
@@ -212,7 +212,10 @@ def _compare_and_deliver(run: Run, best, budget: Budget) -> dict:
     winner, *others = contest.ranked or candidates
     tidying = min(TIDYING, budget.left)
     with spent_on(spending.SEARCH):
-        ranked = different([pruned_winner(run.task, winner, tidying), *others, *candidates])[:MAX_CHECKED]
+        pruned, named = pruned_winner(run.task, winner, tidying), {}
+    for one in (pruned, *others, *candidates):
+        named.setdefault(one.name, one)  # results are kept by name
+    ranked = different(list(named.values()))[:MAX_CHECKED]
     shortest = min(anytime.SHORT_MEASUREMENT, SHORTEST * budget.search_seconds)
     seconds, go_on = max(budget.left * 3 / 4, shortest), anytime.until_faster(budget)
     outcome = _deliver(run, ranked, seconds, go_on=go_on, end=budget.end, grace=budget.grace)

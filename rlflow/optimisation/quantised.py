@@ -21,6 +21,7 @@ from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_runtime import run, session
 from rlflow.graph.onnx_writer import save_graph
 from rlflow.optimisation.validate import relative_error
+from rlflow.optimisation.validate.findings import json_number
 
 SECONDS = 0.5  # seconds of runs at each size in each of the two measurements
 
@@ -45,7 +46,8 @@ def offer(source: Path, inputs: Sequence[Mapping[str, np.ndarray]], threads: int
     Returns:
       A dictionary, or None if the model cannot be dequantised or run.
       `ratio`: the latency of the float32 computation, relative to the original; the geometric mean of two measurements.
-      `error`: the largest difference of a float output between both, relative to its largest value in float32.
+      `error`: the largest difference of a float output between both, relative to its largest value in float32; None if
+        a shape differs or a number is not finite.
     """
     with TemporaryDirectory() as folder:
         real = Path(folder, "float32.onnx")
@@ -57,4 +59,4 @@ def offer(source: Path, inputs: Sequence[Mapping[str, np.ndarray]], threads: int
             return None
     pairs = [pair for two in zip(ours, theirs, strict=True) for pair in zip(*two, strict=True)]
     errors = [relative_error(a, b) for a, b in pairs if isinstance(a, np.ndarray) and a.dtype.kind == "f"]
-    return {"ratio": float(np.sqrt(np.prod(ratios))), "error": max(errors, default=0.0)}
+    return {"ratio": float(np.sqrt(np.prod(ratios))), "error": json_number(max(errors, default=0.0))}

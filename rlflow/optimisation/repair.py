@@ -135,14 +135,14 @@ class _Repair:
         """Leave out rewrites until the last graph triggers no known fault more often than the original does; return the
         chain of the other rewrites.
         """
-        while True:
-            chain = self.chain()
-            step = len(chain.steps)
-            while self._known_fault(chain.state_after(step)):
-                step -= 1  # ends at the original, which has no additional fault
-            if step == len(chain.steps):
-                return chain
-            self._leave_out(chain.steps[step], "onnxruntime", self._known_fault(chain.state_after(step + 1)))
+        while self._known_fault((chain := self.chain()).state):
+            without, faulty = 0, len(chain.steps)  # numbers of steps; the original has no additional fault
+            while faulty - without > 1:
+                middle = (without + faulty) // 2
+                is_faulty = self._known_fault(chain.state_after(middle))
+                without, faulty = (without, middle) if is_faulty else (middle, faulty)
+            self._leave_out(chain.steps[without], "onnxruntime", self._known_fault(chain.state_after(faulty)))
+        return chain
 
     def _known_fault(self, state: RewriteState) -> str:
         """Return the known faults that a state triggers more often than the original, as text; "" for none."""

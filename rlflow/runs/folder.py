@@ -1,5 +1,6 @@
 """The folder of a run: its model, its resolved config, and the results of each stage."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -77,6 +78,8 @@ class RunFolder:
         changes = {"model": model, "seed": seed, "shapes": dict(shapes) if shapes else None}
         changes = {key: value for key, value in changes.items() if value is not None}
         config = load_config(files, overrides, held if held.exists() else None, changes)
+        if config.cost.database:  # absolute, so that the run finds the file from any working directory
+            config = OmegaConf.merge(config, {"cost": {"database": os.path.abspath(config.cost.database)}})
         if config.cost.threads is None:  # the run stores the number, because its costs depend on it
             config = OmegaConf.merge(config, {"cost": {"threads": usable_cores()}})
         _check_libraries(config.custom_ops)
@@ -88,7 +91,7 @@ class RunFolder:
             say(line)
         identity, specs = path / "model.json", TASKS.get(config.task.name)
         if identity.exists():
-            config, source = _as_begun(path, read_json(identity), config)
+            config, source = _as_begun(path, read_json(identity), config, model)
             known = {"spec": specs.of(config, source)}
         else:
             with _nothing_left_of(path):
@@ -120,8 +123,11 @@ class RunFolder:
         vars(run).update(spec=self.spec, task=self.task)
         return run
 
-    def random_episodes(self) -> tuple[list[Episode], list[Episode]]:
+    def random_episodes(self, count: int | None = None) -> tuple[list[Episode], list[Episode]]:
         """Read the episodes of the stage `collect` of this run, and of the runs that the option collect.also names.
+
+        Args:
+          count: the number of this run's first episodes to read; None for all.
 
         Returns:
           (the episodes of this run, the episodes of all these runs). The order of the second list depends only on the
@@ -131,7 +137,7 @@ class RunFolder:
           RLFlowError: one of the runs has no episodes, or was begun with other options of the task.
         """
         self.require("collect")
-        own = read_episodes(self.path / "episodes", self.config.collect.episodes)
+        own = read_episodes(self.path / "episodes", count or self.config.collect.episodes)
         mine, result = read_json(self.path / "model.json"), {}
         result[mine["sha256"], repr(mine["task"])] = own
         for other in map(Path, self.config.collect.also):
@@ -314,23 +320,26 @@ def iteration_options(config: DictConfig) -> dict:
     return options
 
 
-def _as_begun(path: Path, identity: dict, config: DictConfig) -> tuple[DictConfig, Path]:
+def _as_begun(path: Path, identity: dict, config: DictConfig, model: str | None) -> tuple[DictConfig, Path]:
     """Return the config and the model's file of a run that was begun.
 
     Args:
       path: the run folder.
       identity: the content of its model.json.
       config: the config, which gets the settled options if the first command was stopped before it stored them.
+      model: the zoo name or path that the arguments of the present command name, or None.
 
     Raises:
       RLFlowError: the model or the settings of `task_of` differ, or model.json is damaged.
     """
     try:
         source, wanted, begun = path / identity["source"], identity["sha256"], identity["task"]
-        if identity["model"] != config.model:
+        named = config.model if model is None else model
+        if (model is not None or named != identity["model"]) and not _is_named(named, identity, source):
             raise RLFlowError(
-                f"{path} belongs to the model '{identity['model']}'; use another --run for '{config.model}'"
+                f"{path} belongs to the model '{identity['model']}'; use another --run for '{named}'"
             )
+        config = OmegaConf.merge(config, {"model": identity["model"]})
         if not (path / "config.yaml").exists() and begun["task"] == config.task.name:
             config = TASKS.get(config.task.name).settled(config, source, begun)
         for key, value in task_of(config).items():
@@ -343,6 +352,21 @@ def _as_begun(path: Path, identity: dict, config: DictConfig) -> tuple[DictConfi
     if file_hash(*TASKS.get(config.task.name).files(source)) != wanted:
         raise RLFlowError(f"{source} has changed since {path} was begun; use another --run")
     return config, source
+
+
+def _is_named(model: str, identity: dict, source: Path) -> bool:
+    """Return True if a zoo name or path names the model of a run: the same file, whatever its path is called.
+
+    Args:
+      model: the name or path, relative to the working directory.
+      identity: the content of the run's model.json.
+      source: the file of the run's model.
+    """
+    if not Path(identity["source"]).is_absolute():  # the run wrote the file of a zoo model, or a text
+        return model == identity["model"]
+    if not source.is_file():  # the message that the file is gone comes later
+        return model == identity["model"] or os.path.abspath(model) == str(source)
+    return Path(model).is_file() and Path(model).samefile(source)
 
 
 def _check_libraries(named: Sequence[str]) -> None:
@@ -361,7 +385,7 @@ def _check_libraries(named: Sequence[str]) -> None:
 
 
 def _relative(source: Path, folder: Path) -> str:
-    return source.name if source.parent == folder else str(source.resolve())
+    return source.name if source.parent == folder else os.path.abspath(source)
 
 
 @cache

@@ -248,3 +248,7 @@ class ModelSpec(PlainSpec):
         shapes = OmegaConf.to_container(config.shapes)
         sizes = {name: tuple(size) if isinstance(size, list) else size for name, size in shapes.items()}
         return cls(str(source), config.env.max_steps, tuple(sizes.items()), tuple(config.custom_ops))
+
+    @classmethod
+    def depends_on(cls, config: Mapping) -> dict:
+        return super().depends_on(config) | {"shapes": OmegaConf.to_container(config.shapes)}

@@ -211,7 +211,7 @@ class EditsImagination:
 
     def advance(self, actions: np.ndarray, rows: np.ndarray, temperature: float, seed: tuple[int, int]) -> Imagined:
         n = len(actions)
-        rewards, uncertainty = np.zeros(n), np.zeros(n, np.float32)
+        rewards, expected, uncertainty = np.zeros(n), np.zeros(n), np.zeros(n, np.float32)
         moved = np.flatnonzero(rows)
         if len(moved):
             matches = self._simulator.states.matches_at(moved, np.asarray(actions)[moved])
@@ -220,10 +220,11 @@ class EditsImagination:
             gained = step.gain + temperature * step.spread * noise
             uncertainty[moved] = step.uncertainty
             rewards[moved] = self._scale.reward(gained, self._gained[moved])
+            expected[moved] = self._scale.reward(step.gain, self._gained[moved])
             self._gained[moved] += gained
             if step.change is not None:
                 self._change_z(step.change)
-        return Imagined(rewards, np.zeros(n, bool), uncertainty)
+        return Imagined(rewards, np.zeros(n, bool), uncertainty, expected)
 
 
 class Replayer:

@@ -144,12 +144,14 @@ class Followed(NamedTuple):
     Attributes:
       h: float32 [n, H], the recurrent states after the step.
       rests: float64 [n], the part of the rewards that the graphs do not explain.
+      expected: float64 [n], the same at the temperature 0.
       wrong: float32 [n], the probability that the predicted rule mask is wrong.
       ends: bool [n], True if the step is predicted to end the episode.
     """
 
     h: np.ndarray
     rests: np.ndarray
+    expected: np.ndarray
     wrong: np.ndarray
     ends: np.ndarray
 
@@ -190,10 +192,11 @@ class EpisodeState:
           temperature: τ; 0 gives the mean of the most likely Gaussian.
           seed: two integers that seed the drawing.
         """
-        h, rests, wrong, ends = self._step(
+        h, *rests, wrong, ends = self._step(
             inputs, rules.astype(np.int32), h, np.float32(temperature), np.array(seed, np.int64).astype(np.int32)
         )
-        return Followed(h.numpy(), rests.numpy().astype(np.float64), wrong.numpy(), ends.numpy() > 0.5)
+        rests, expected = (part.numpy().astype(np.float64) for part in rests)
+        return Followed(h.numpy(), rests, expected, wrong.numpy(), ends.numpy() > 0.5)
 
     def states(self, inputs: np.ndarray, rules: np.ndarray) -> np.ndarray:
         """Return the recurrent state after each step of B episodes, float32 [B, T, H]; see `EpisodeNetwork.unroll`."""
@@ -202,8 +205,11 @@ class EpisodeState:
     def _drawn(self, inputs: tf.Tensor, rules: tf.Tensor, h: tf.Tensor, temperature: tf.Tensor, seed: tf.Tensor):
         h, heads = self.network.step(inputs, rules, h)
         mixture = Mixture(*[part[:, None] for part in heads.rewards])
-        rests = self.network.rests.invert(sample_mixture(mixture, temperature, seed))
-        return h, rests[:, 0], tf.sigmoid(heads.wrong), tf.sigmoid(heads.ends)
+        rests, expected = (
+            self.network.rests.invert(sample_mixture(mixture, tau, seed))[:, 0]
+            for tau in (temperature, tf.zeros([]))
+        )
+        return h, rests, expected, tf.sigmoid(heads.wrong), tf.sigmoid(heads.ends)
 
 
 class Sequences(NamedTuple):

@@ -95,10 +95,10 @@ class NeuralImagination(EditsImagination):
         self.h[rows], self._steps[rows] = 0.0, 0
 
     def advance(self, actions: np.ndarray, rows: np.ndarray, temperature: float, seed: tuple[int, int]) -> Imagined:
-        before = self._gained.copy()
-        imagined = super().advance(actions, rows, temperature, seed)
         if self.model.episode_state is None:
-            return imagined
+            return super().advance(actions, rows, temperature, seed)
+        # The mixture has learnt all errors of predictions without noise, so it is the only noise.
+        before, imagined = self._gained.copy(), super().advance(actions, rows, 0.0, seed)
         inputs = self._inputs(self._gained - before, imagined.uncertainty)
         followed = self.model.episode_state(inputs, np.asarray(actions)[:, 0], self.h, temperature, seed)
         self.h = np.where(rows[:, None], followed.h, self.h)
@@ -106,7 +106,7 @@ class NeuralImagination(EditsImagination):
         uncertainty = with_wrong_masks(imagined.uncertainty, followed.wrong)
         return Imagined(
             np.where(rows, imagined.rewards + followed.rests, 0.0), rows & followed.ends,
-            np.where(rows, uncertainty, np.float32(0)),
+            np.where(rows, uncertainty, np.float32(0)), np.where(rows, imagined.rewards + followed.expected, 0.0),
         )  # fmt: skip
 
     def stop(self, temperature: float, seed: tuple[int, int]) -> np.ndarray:

@@ -479,13 +479,15 @@ def _largest(value: object) -> float:
 
 
 def relative_error(old: np.ndarray, new: np.ndarray, floor: float = 0.0) -> float:
-    """Return max |new − old| / max |old| over finite values; infinity if NaN or infinities differ.
+    """Return max |new − old| / max |old| over finite values; infinity if shapes, NaN or infinities differ.
 
     Args:
       old: the expected tensor.
-      new: a tensor of the same shape.
+      new: the other tensor.
       floor: the smallest divisor. If it is 0 and `old` is 0 everywhere, the error is absolute.
     """
+    if old.shape != new.shape:
+        return float("inf")
     finite = np.isfinite(old)
     if not np.array_equal(old[~finite], new[~finite], equal_nan=True) or not np.isfinite(new[finite]).all():
         return float("inf")

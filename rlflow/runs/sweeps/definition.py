@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
@@ -229,7 +230,8 @@ def _nested(options: Mapping[str, object]) -> dict:
             inside = inside.setdefault(group, {})
             if not isinstance(inside, dict):
                 raise RLFlowError(f"'{name}': '{group}' is both a value and a group of options")
-        inside[last] = [value] if name in known and known[name].many and not isinstance(value, list) else value
+        is_one = name in known and known[name].many and not isinstance(value, list)
+        inside[last] = [value] if is_one else deepcopy(value)
     return nested
 
 
