@@ -236,8 +236,11 @@ def following(run, outcome: dict, out: Path | str) -> tuple:
         seed = run.config.seed + 1
         again = f"{run.path}-seed-{seed}"
         return ("train-controller", "--run", again, "--config", run.path / "config.yaml", "--seed", seed)
-    if run.config.task.name != "rewriting":
+    if run.config.task.name != "rewriting" and run.results("train-wm"):
         return ("eval", "--run", run.path, "--what", "world-model")
+    if run.config.task.name != "rewriting":
+        return ("train-controller", "--run", f"{run.path}-seed-{run.config.seed + 1}", "--config",
+                run.path / "config.yaml", "--seed", run.config.seed + 1)  # fmt: skip
     model, *shapes = model_words(run.config, run.source)
     inputs = input_words(run.config.inputs)
     if outcome["delivered"] == "original":

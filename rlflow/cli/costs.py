@@ -14,7 +14,8 @@ from rlflow.cli.command import (
     threads_of,
 )
 from rlflow.common.errors import RLFlowError
-from rlflow.common.messages import counted
+from rlflow.common.messages import counted, shape_words
+from rlflow.common.options import setting
 
 TEXT = "manage the timings of kernels, calibrate the machine and train the prior of kernels"
 SHOW = "show the number and the duration of the timed kernels of each operator"
@@ -118,7 +119,7 @@ def optimise_with(parsed, cost: str, threads: int) -> list[str]:
       threads: the value of cost.threads.
     """
     words = [*EXAMPLE, f"cost.name={cost}", f"cost.threads={threads}"]
-    return [*words, *([f"cost.database={parsed.database}"] if parsed.database else [])]
+    return [*words, *([setting("cost.database", parsed.database)] if parsed.database else [])]
 
 
 def run_show(parsed) -> dict:
@@ -157,7 +158,9 @@ def run_explain(parsed) -> dict:
         "result": f"{counted(sum(row.count for row in rows), 'kernel')} of {ms:.3f} ms, bound {bound_ms:.3f} ms",
         "sure": f"the whole model takes {measured_ms:.3f} ms, measured with {counted(threads, 'thread')}",
     }
-    ending(lines, "optimise", parsed.model, "--out", "FASTER.onnx", "--threads", threads)
+    database = [setting("cost.database", parsed.database)] if parsed.database else []
+    sizes = shape_words(shapes, fix=False)
+    ending(lines, "optimise", parsed.model, "--out", "FASTER.onnx", "--threads", threads, *sizes, *database)
     kernels = [
         {
             "operators": row.operators, "shape": row.shape, "first_node": row.first, "count": row.count,

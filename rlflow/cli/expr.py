@@ -51,6 +51,7 @@ def run(parsed) -> dict:
         raise RLFlowError("--out is the file of the program; pass another file")
     if out.suffix in (".png", ".c"):
         raise RLFlowError(f"a file *{out.suffix} is written beside the program, so --out cannot be one. Pass *.ks")
+    bound = bound_of(program) if parsed.bound else None  # before the search, because it can be refused
     if parsed.receipt:
         states, actions = replay(read_json(parsed.receipt), program)
         how = "repeated"
@@ -67,8 +68,8 @@ def run(parsed) -> dict:
         "result": f"cost {known} in {counted(len(actions), 'step')}, highest cost on the way {peak:,.1f}; {how}",
         "sure": certainty(checked),
     }
-    if parsed.bound:
-        lines["bound"] = bound_of(program)
+    if bound is not None:
+        lines["bound"] = bound
     ending(lines | files, "expr", parsed.model, "--out", again(out), "--receipt", files["receipt"])
     return {"before": before, "after": after, "peak": peak, "steps": len(actions), "check": checked}
 
@@ -88,6 +89,8 @@ def found_by_search(parsed, program) -> tuple:
         SEARCHES.check(parsed.method)
     if not parsed.seconds > 0:
         raise RLFlowError("pass --seconds above 0")
+    if parsed.seed < 0:
+        raise RLFlowError("pass --seed from 0")
     config = load_config()
     task = ExpressionTask(program, rules_of(parsed.rules), config.env.max_locations)
     with progress_bar(None, parsed.method, " rewrites") as bar:

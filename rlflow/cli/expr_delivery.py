@@ -13,7 +13,15 @@ from rlflow.optimisation.candidates import states_along
 from rlflow.optimisation.receipt import reading_receipt, versions
 from rlflow.reports.charts import lines, save
 from rlflow.tasks.expressions.c_code import Library, c_source, compiler
-from rlflow.tasks.expressions.evaluate import TOLERANCE, call, difference, evaluate, largest_difference, random_value
+from rlflow.tasks.expressions.evaluate import (
+    TOLERANCE,
+    call,
+    difference,
+    evaluate,
+    is_finite,
+    largest_difference,
+    random_value,
+)
 from rlflow.tasks.expressions.rules import all_rules
 from rlflow.tasks.expressions.state import ExpressionState, ExpressionTask
 from rlflow.tasks.expressions.syntax import UNITS, Program, program_text
@@ -84,7 +92,8 @@ def check(before: Program, after: Program) -> dict:
             with TemporaryDirectory() as folder:
                 library = Library(after, Path(folder))
                 arguments = [random_value(after.expr.type[1], np.random.default_rng(seed)) for seed in range(SEEDS)]
-                result["c"] = max(difference(call(evaluate(after.expr), one), library(one)) for one in arguments)
+                pairs = [(call(evaluate(after.expr), one), library(one)) for one in arguments]
+                result["c"] = max((difference(*pair) for pair in pairs if is_finite(pair[0])), default=None)
     except RLFlowError as error:
         result["reason"] = str(error)
     return result

@@ -4,7 +4,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from rlflow.cli.command import add_command, add_custom_ops, add_inputs, add_sizes, add_threads, ending, threads_of
+from rlflow.cli.command import (
+    add_command,
+    add_custom_ops,
+    add_inputs,
+    add_sizes,
+    add_threads,
+    ending,
+    input_words,
+    threads_of,
+)
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_json, write_json
 from rlflow.common.messages import counted, shape_words
@@ -104,7 +113,8 @@ def repeat_receipt(parsed, receipt: dict, before, shapes: dict, threads: int) ->
     copy_model(model.path, out, same=False)
     text = f"the order of {counted(len(executed), 'node')} repeated; the file is the same, byte for byte"
     sure = "its peaks are those of the receipt; bits compared with the model; the bound is not proved again"
-    ending({"result": text, "sure": sure, "model": out}, "measure", parsed.model, out)
+    words = *shape_words(shapes, fix=False), *input_words(parsed.inputs)
+    ending({"result": text, "sure": sure, "model": out}, "measure", parsed.model, out, *words)
     return {"nodes": len(executed), "bytes": receipt["bytes"], "model_sha256": receipt["model_sha256"]}
 
 
@@ -158,10 +168,11 @@ def show(results: dict, code: str) -> None:
 def end_with(parsed, results: dict, files: dict, shapes: list[str]) -> None:
     lines = {"result": result_line(results), "sure": "; ".join(certainty(results))} | files
     if not files:
-        ending(lines, "optimise", parsed.model, "--out", parsed.out, *shapes)
+        ending(lines, "optimise", parsed.model, "--out", parsed.out, *shapes, *input_words(parsed.inputs))
         return
     again = files["model"].with_suffix(".again.onnx")
-    ending(lines, "memory", parsed.model, "--out", again, "--receipt", files["receipt"])
+    words = "--out", again, "--receipt", files["receipt"], *input_words(parsed.inputs)
+    ending(lines, "memory", parsed.model, *words)
 
 
 def result_line(results: dict) -> str:

@@ -33,9 +33,7 @@ def run(parsed) -> dict:
 
 
 def following(run: Path) -> tuple:
-    """Return the words of the suggested next command.
-
-    This is `bound` for the model of a run. For a task without a model it is `eval` of the run.
+    """Return the words of the suggested next command: `bound` for the model of a run.
 
     Args:
       run: the folder of the first run that is compared.
@@ -45,8 +43,5 @@ def following(run: Path) -> tuple:
     from rlflow.cli.command import model_words
     from rlflow.runs.config import read_options
 
-    source = read_json(run / "model.json").get("source")
-    if source is None:  # another task, without a model
-        return ("eval", "--run", run)
     config = OmegaConf.create(read_options(run / "config.yaml"))  # refuses `${…}`, which reads the environment
-    return ("bound", "--model", *model_words(config, run / source))
+    return ("bound", "--model", *model_words(config, run / read_json(run / "model.json")["source"]))

@@ -5,6 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from rlflow.cli.command import add_command, add_custom_ops, add_sizes, ending
+from rlflow.common.errors import RLFlowError
 from rlflow.common.messages import counted, shape_words
 
 TEXT = "list the rules, explain where they match, prove them, find new ones"
@@ -128,6 +129,8 @@ def run_prove(parsed) -> dict:
         seconds = f"{result.seconds:6.2f} s"
         print(f"{result.proof:12}  {result.name:36}  {seconds}  {result.bound or result.how}", flush=True)
 
+    if parsed.workers < 0:
+        raise RLFlowError("pass --workers of at least 0")
     rules = load_rules(families())
     proofs = prove(rules, parsed.names, parsed.workers, store)
     kinds = Counter(proof.proof for proof in proofs)
@@ -137,11 +140,11 @@ def run_prove(parsed) -> dict:
 
 
 def run_enumerate(parsed) -> dict:
-    from dataclasses import asdict
-
     from rlflow.common.files import write_bytes
     from rlflow.proving.generator.enumerate import enumerate_rules
 
+    if parsed.workers < 1:
+        raise RLFlowError("pass --workers of at least 1")
     report = enumerate_rules(parsed.operators, folder=parsed.folder, workers=parsed.workers, seconds=parsed.seconds)
     again = ["rules", "enumerate", "--operators", parsed.operators, "--workers", parsed.workers]
     again += ["--folder", parsed.folder] if parsed.folder else []

@@ -53,12 +53,19 @@ def copy_file(source: Path | str, path: Path | str, outdated: Path | None = None
             outdated.unlink(missing_ok=True)
 
 
+def is_file(name: str) -> bool:
+    """Return True if a text is the path of a file; a text that is too long for a path is none."""
+    try:
+        return Path(name).is_file()
+    except (OSError, ValueError):
+        return False
+
+
 def check_writable(path: Path | str) -> None:
     """Create the folder of `path` and raise RLFlowError if `path` cannot be written. Call this before long work."""
     path = Path(path)
     try:
-        if path.is_dir():
-            raise RLFlowError(f"cannot write {path}: it is a folder")
+        _check_replaceable(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         with _temporary(path) as file:  # fails if the name is too long for its suffix
             pass
@@ -76,6 +83,7 @@ def new_file(path: Path | str) -> Iterator[BinaryIO]:
     """
     path = Path(path)
     try:
+        _check_replaceable(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         remove_abandoned(path.parent, TEMPORARY.format(glob.escape(path.name)))
         with _temporary(path) as file:
@@ -92,6 +100,13 @@ def new_file(path: Path | str) -> Iterator[BinaryIO]:
                 raise
     except OSError as error:
         raise RLFlowError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def _check_replaceable(path: Path) -> None:
+    """Raise RLFlowError for a folder, and for a device or pipe, whose name a file would take: /dev/null, for example.
+    """
+    if path.exists() and not path.is_file():
+        raise RLFlowError(f"cannot write {path}: it is {'a folder' if path.is_dir() else 'no file'}")
 
 
 def _temporary(path: Path) -> BinaryIO:

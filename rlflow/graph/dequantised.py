@@ -30,6 +30,7 @@ from rlflow.graph.naming import FreshNames
 
 QUANTISERS = ("QuantizeLinear", "DynamicQuantizeLinear")
 LEAST_OPSET = 11  # oldest opset in which the bounds of a Clip are inputs
+WEIGHTS_APART = 4  # IR version from which a weight need not be an input, and an input of its name replaces it
 # Operators whose outputs lie between the least and the greatest element of their first input.
 KEEP_RANGE = frozenset((
     "MaxPool", "GlobalMaxPool", "GlobalAveragePool", "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Slice",
@@ -67,7 +68,7 @@ def dequantised(model: onnx.ModelProto, folder: str, keep: Sequence[str] = ()) -
       RLFlowError: no quantised operator of the main graph can be converted, the opset is below LEAST_OPSET, or `keep`
         names a tensor.
     """
-    opset = next((entry.version for entry in model.opset_import if not entry.domain), 0)
+    opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 0)
     if opset < LEAST_OPSET:
         raise RLFlowError(f"the model stays quantised, because its opset {opset} is below {LEAST_OPSET}")
     tensors = {name for node in model.graph.node for name in (*node.input, *node.output)}
@@ -75,7 +76,9 @@ def dequantised(model: onnx.ModelProto, folder: str, keep: Sequence[str] = ()) -
         raise RLFlowError(f"the model stays quantised, because --keep protects the tensor '{protected[0]}'")
     result = onnx.ModelProto()
     result.CopyFrom(model)
-    converter = _Converter(result.graph, folder)
+    # In older files weights are inputs, too, which nobody feeds.
+    given = {value.name for value in result.graph.input} if model.ir_version >= WEIGHTS_APART else set()
+    converter = _Converter(result.graph, folder, given)
     if not converter.convert():
         raise RLFlowError("the model stays quantised, because none of its quantised operators has a known form")
     return result
@@ -93,13 +96,12 @@ class _Converter:
       renamed: name of a tensor that nothing computes any more → the name of the tensor that its readers read.
     """
 
-    def __init__(self, graph: onnx.GraphProto, folder: str):
+    def __init__(self, graph: onnx.GraphProto, folder: str, given: set[str]):
         self.graph, self.folder = graph, folder
         self.names = FreshNames(
             {name for node in graph.node for name in (*node.input, *node.output)}
             | {one.name for one in (*graph.input, *graph.output, *graph.initializer)}
         )
-        given = {value.name for value in graph.input}
         self.constants = {tensor.name: tensor for tensor in graph.initializer if tensor.name not in given}
         for node in graph.node:
             if node.op_type == "Constant" and node.attribute[0].name == "value":
@@ -163,7 +165,8 @@ class _Converter:
         The Clip is omitted if the input is known to leave the range by at most one step. Return None if the scale or
         the zero point is not a constant of a known form.
         """
-        scale, zero = self._array(node.input[1]), np.zeros((), np.uint8)
+        kind = next((one.i for one in node.attribute if one.name == "output_dtype" and one.i), TensorProto.UINT8)
+        scale, zero = self._array(node.input[1]), np.zeros((), helper.tensor_dtype_to_np_dtype(kind))
         if len(node.input) > 2 and node.input[2]:
             zero = self._array(node.input[2])
         if scale is None or zero is None or scale.size != 1 or scale.dtype != np.float32 or zero.dtype.kind not in "iu":

@@ -24,7 +24,7 @@ from rlflow.graph.limits import check_types
 from rlflow.graph.symbols import bind_shapes
 
 # Manners of drawing. "derived": values that the graph allows. "plain": the same, without values that change shapes. The
-# other manners set all numbers of inputs without a demand (floats too), and sizes that nothing determines, to the same
+# other manners set all integers of inputs without a demand, and sizes that nothing determines, to the same
 # number: 0 for "zeros", 1 for "ones", and the largest size of an axis of any input for "sizes".
 MANNERS = ("derived", "plain", "zeros", "ones", "sizes")
 OWN = "pass values of your own with --inputs DATA.npz"

@@ -199,11 +199,19 @@ def _declare_float32(graph: onnx.GraphProto | onnx.FunctionProto, values: Iterab
       values: the declarations.
     """
     for value in values:
-        if value.type.tensor_type.elem_type in HALVES:
-            value.type.tensor_type.elem_type = TensorProto.FLOAT
+        _widen_type(value.type)
     for attribute in _attributes(graph.node):
         if attribute.name in _TYPE_ATTRIBUTES and attribute.i in HALVES:
             attribute.i = TensorProto.FLOAT
+
+
+def _widen_type(kind: onnx.TypeProto) -> None:
+    """Replace half precision by float32 in a type, and in the elements of a sequence or an optional type."""
+    match kind.WhichOneof("value"):
+        case "tensor_type" if kind.tensor_type.elem_type in HALVES:
+            kind.tensor_type.elem_type = TensorProto.FLOAT
+        case "sequence_type" | "optional_type" as form:
+            _widen_type(getattr(kind, form).elem_type)
 
 
 def _names(*every: onnx.GraphProto) -> set[str]:

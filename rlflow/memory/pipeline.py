@@ -577,7 +577,7 @@ def make_again(before: Optimised, receipt: dict, shapes: Shapes, threads: int) -
     Raises:
       RLFlowError: the receipt belongs to another model, states other bytes, or leads to another file.
     """
-    model, fix, rewrites = before, receipt["fix"], receipt.get("rewrites")
+    model, (_, fix), rewrites = before, named_sizes(receipt), receipt.get("rewrites")
     if rewrites is not None:
         path = before.path.with_name("rewritten.onnx")
         rewritten = repeat_rewrites(before.source, path, rewrites, shapes, fix, threads, before.feeds)

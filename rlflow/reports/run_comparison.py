@@ -36,6 +36,7 @@ class Run:
     Attributes:
       folder: the run folder.
       model: the file name of the model, without folders.
+      sha256: the hash of the model's file; None for a model of the zoo, whose weights depend on the seed.
       controller: the name of the controller, or NONE.
       seed: the seed of the run.
       task: the options that estimates depend on: `env`, `cost`, `shapes` and `fix`.
@@ -46,6 +47,7 @@ class Run:
 
     folder: Path
     model: str
+    sha256: str | None
     controller: str
     seed: int
     task: Mapping
@@ -79,6 +81,8 @@ def read_run(folder: Path, read_curves: Callable[[Path], Mapping]) -> Run:
         raise RLFlowError(f"{folder} has no finished 'eval'; finish the run first")
     outcome, task = read_json(folder / "eval.json"), read_json(folder / "model.json")
     try:
+        if task["task"]["task"] != "rewriting":
+            raise RLFlowError(f"{folder} is a run of the task {task['task']['task']}; runs of rewriting are compared")
         # Without resolving `${…}`, which could read the environment of the user.
         config = OmegaConf.to_container(OmegaConf.load(folder / "config.yaml"), resolve=False)
         controller = config["controller"]["name"] if "controller" in outcome["candidates"] else NONE
@@ -86,7 +90,9 @@ def read_run(folder: Path, read_curves: Callable[[Path], Mapping]) -> Run:
         options = {key: task["task"][key] for key in ("env", "cost", "shapes", "fix")}
         files = {name: folder / f"{name}.json" for name in STAGES}
         seconds = {name: float(read_json(file)["seconds"]) for name, file in files.items() if file.exists()}
-        run = Run(folder, model, controller, seed, options, outcome, seconds, read_curves(folder / "tensorboard"))
+        sha256 = task["sha256"] if Path(task["source"]).is_absolute() else None
+        curves = read_curves(folder / "tensorboard")
+        run = Run(folder, model, sha256, controller, seed, options, outcome, seconds, curves)
         _ = candidate_rows(run), rule_counts([run])
     except (OSError, KeyError, TypeError, AttributeError, ValueError, YAMLError) as error:
         raise RLFlowError(f"{folder} is damaged: {error!r}") from error
@@ -101,7 +107,8 @@ def read_runs(folders: Sequence[Path], read_curves: Callable[[Path], Mapping]) -
       read_curves: a function that reads a TensorBoard folder and returns `Run.curves`.
 
     Raises:
-      RLFlowError: if a folder is named twice, or if runs of one model differ in options that estimates depend on.
+      RLFlowError: if a folder is named twice, if two models have the same file name, or if runs of one model differ in
+        options that estimates depend on.
     """
     if len({folder.resolve() for folder in folders}) < len(folders):
         raise RLFlowError("a run is named twice; name each run folder once")
@@ -110,6 +117,8 @@ def read_runs(folders: Sequence[Path], read_curves: Callable[[Path], Mapping]) -
         key=lambda run: (run.model, run.controller, run.seed, str(run.folder)),
     )
     for one, other in zip(runs, runs[1:], strict=False):
+        if one.model == other.model and one.sha256 and other.sha256 and one.sha256 != other.sha256:
+            raise RLFlowError(f"{one.folder} and {other.folder} have different models of the name {one.model}")
         if one.model == other.model and one.task != other.task:
             different = next(key for key in one.task if one.task[key] != other.task[key])
             raise RLFlowError(f"{one.folder} and {other.folder} cannot be compared: the option '{different}' differs")

@@ -374,9 +374,15 @@ class _Planner:
             return self.graph.is_constant(self.bound[-2 - number])
         return number in self.constants or any(number in node.outputs and node.constant for node in self.added)
 
+    def is_stored(self, number: int) -> bool:
+        """Return True if the tensor with this number is a constant with a content, which no node computes."""
+        if number < 0:
+            return self.bound[-2 - number] in self.graph.constants
+        return number in self.constants or any(number in node.outputs and node.constant for node in self.added)
+
     def check_type(self, old: int, new: TensorType | None) -> None:
         known = self.type(old)
-        if known is None or known.shape is None:
+        if known is None or known.shape is None or new is None:
             raise Refused("the shape of a tensor is not known")
         if (known.dtype, known.shape) != (new.dtype, new.shape):
             raise Refused(f"the result would be {new}, not {known}")
@@ -470,7 +476,7 @@ class _Planner:
         if not takes(op.op, op.domain, self.graph.opset(op.domain), len(inputs)):
             raise Refused(f"{op.op} needs a newer opset than the model's")
         for _, slot, _ in moved_attributes(op.op, op.domain, self.graph.opset(op.domain)):
-            if slot < len(inputs) and inputs[slot] >= 0 and not self.is_constant(inputs[slot]):
+            if slot < len(inputs) and inputs[slot] != ABSENT and not self.is_stored(inputs[slot]):
                 raise Refused(f"{op.op} needs a newer opset than the model's")  # an attribute cannot be computed
         attributes = self.attributes(op, inputs)
         # An operator that computes a size is not an operator of the rule; it has one output.

@@ -31,14 +31,23 @@ def digest_of(graph: Graph, tensor: int) -> str | None:
     Returns:
       The digest; None if the tensor is not constant, or is computed in an e-graph.
     """
-    constant = graph.constants.get(tensor)
-    if constant is not None:
-        return constant.digest
-    if not isinstance(graph, Graph) or not graph.is_constant(tensor):
+    if tensor not in graph.constants and (not isinstance(graph, Graph) or not graph.is_constant(tensor)):
         return None
-    node = graph.nodes[graph.producers[tensor]]
-    inputs = tuple(["" if t == ABSENT else digest_of(graph, t) for t in node.inputs])
-    return _digest_of_result((node.op, node.domain, node.attributes, inputs, node.outputs.index(tensor)))
+    known, waiting = {ABSENT: ""}, [tensor]
+    while waiting:
+        last = waiting[-1]
+        if (constant := graph.constants.get(last)) is not None:
+            known[last] = constant.digest
+        elif last not in known:
+            node = graph.nodes[graph.producers[last]]
+            if unknown := [t for t in node.inputs if t not in known]:
+                waiting += unknown
+                continue
+            inputs = tuple(known[t] for t in node.inputs)
+            for number, output in enumerate(node.outputs):
+                known[output] = _digest_of_result((node.op, node.domain, node.attributes, inputs, number))
+        waiting.pop()
+    return known[tensor]
 
 
 @lru_cache(maxsize=65536)

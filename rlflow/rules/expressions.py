@@ -318,7 +318,7 @@ def labels(equation: bytes) -> tuple[tuple[int, ...], ...]:
     """Return the labels of an Einsum's operands and, last, of its result, numbered in the order of their first use.
 
     Raises:
-      Unknown: the equation has an ellipsis, or an operand has one label twice.
+      Unknown: the equation has an ellipsis, an operand has one label twice, or the result a label of no operand.
     """
     operands, arrow, result = equation.decode().replace(" ", "").partition("->")
     terms = operands.split(",")
@@ -327,6 +327,8 @@ def labels(equation: bytes) -> tuple[tuple[int, ...], ...]:
     if "." in operands or any(len(set(term)) < len(term) for term in (*terms, result)):
         raise Unknown("the equation has an ellipsis, or a label twice in one operand")
     numbers = {label: number for number, label in enumerate(dict.fromkeys("".join(terms)))}
+    if not numbers.keys() >= set(result):
+        raise Unknown("the result of the equation has a label of no operand")
     return tuple(tuple(numbers[label] for label in term) for term in (*terms, result))
 
 

@@ -125,7 +125,7 @@ class Search:
         Raises:
           LimitReached: a limit is reached.
         """
-        self._check()
+        self.check()
         self._followed += 1
         after = state.follow(match)
         rewrites = len(after.made) if hasattr(after, "made") else 1
@@ -140,7 +140,7 @@ class Search:
         Raises:
           LimitReached: a limit is reached.
         """
-        self._check()
+        self.check()
         self.interactions += 1
         if self._progress is not None:
             self._progress.update(1)
@@ -161,7 +161,7 @@ class Search:
             return state.objective - self.follow(state, match).objective
         return state.objective - self.follow(state.single, state.choices(match)[0]).objective
 
-    def _check(self) -> None:
+    def check(self) -> None:
         if self.interactions >= self.limits.interactions:
             raise LimitReached("interactions")
         # `numbered` repeats the best path choice by choice, which takes long if moves stand for many choices.

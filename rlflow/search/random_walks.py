@@ -65,6 +65,7 @@ def annealing(search: Search, restarts: int, steps: int, hot: float, cold: float
     unit = sum(moves) / max(len(moves), 1)
     best = descent(start)
     for _ in range(restarts):
+        search.check()  # a walk of known losses alone counts no rewrite
         result = descent(_best_while_cooling(best, steps, hot * unit, cold * unit, focus))
         best = min(best, result, key=lambda position: position.objective)
     return "restarts"

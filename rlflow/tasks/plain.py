@@ -17,7 +17,7 @@ import numpy as np
 from omegaconf import OmegaConf
 
 from rlflow.common.errors import RLFlowError
-from rlflow.common.files import write_json, write_text
+from rlflow.common.files import is_file, write_json, write_text
 from rlflow.common.task import ONE_SHOT, EncodingSpec, Instance, Task, TaskSpec
 from rlflow.env.step import StepEnv
 from rlflow.graph.onnx_writer import save_model
@@ -164,7 +164,7 @@ class PlainSpec:
 
     @classmethod
     def fetch(cls, model: str, seed: int, folder: Path) -> Path:
-        if Path(model).is_file():
+        if is_file(model):
             return Path(model)
         source = folder / "problem.txt"
         write_text(source, model + "\n")

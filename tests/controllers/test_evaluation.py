@@ -13,6 +13,8 @@ class Fixed:
     def __init__(self, *episodes):
         self.episodes, self.greedy = [list(episode) for episode in episodes], []
 
+    acting_steps = 0
+
     def act(self, observation, greedy=True, rng=None):
         assert observation["z"].shape == (1, 2)
         while not self.episodes[0]:

@@ -39,6 +39,9 @@ def candidate(gain: float, ratio: float | None, rules: dict) -> dict:
     }  # fmt: skip
 
 
+TASK = {"task": "rewriting", "shapes": {}, "fix": False, "env": {"max_steps": 60}, "cost": {"name": "analytic"}}
+
+
 def make_run(
     folder: Path, model: str, seed: int, candidates: dict, controller: str = "ppo", delivered: str = "greedy"
 ) -> Path:
@@ -47,9 +50,10 @@ def make_run(
     write_json(folder / "collect.json", {"seconds": 3.0})
     write_json(
         folder / "model.json",
-        {"task": {"seed": seed, "shapes": {}, "fix": False, "env": {"max_steps": 60}, "cost": {"name": "analytic"}}},
+        {"source": "model.onnx", "sha256": "0", "task": TASK | {"seed": seed}},
     )
-    write_text(folder / "config.yaml", json.dumps({"model": model, "seed": seed, "controller": {"name": controller}}))
+    config = {"model": model, "seed": seed, "controller": {"name": controller}, "shapes": {}, "fix": False}
+    write_text(folder / "config.yaml", json.dumps(config))
     with StageWriter(folder / "tensorboard" / f"{controller}-1", "train-controller") as writer:
         for step in range(3):
             writer.scalars(step, {"return": seed + step, "value_loss": 0.5})
@@ -187,6 +191,14 @@ def test_runs_that_cannot_be_compared_are_refused(folders, tmp_path, capsys):
     for damaged in ({"candidates": {"greedy": {}}}, outcome | {"candidates": rules}, outcome | {"delivered": []}):
         write_json(tmp_path / "other" / "eval.json", damaged)
         assert "is damaged" in refused(tmp_path / "other")
+    write_json(tmp_path / "other" / "eval.json", outcome)
+    for folder, sha256 in ((folders[0], "1"), (tmp_path / "other", "2")):
+        file = {"source": "/models/model.onnx", "sha256": sha256}
+        write_json(folder / "model.json", read_json(folders[0] / "model.json") | file)
+    assert "different models of the name" in refused(folders[0], tmp_path / "other")
+    identity["task"]["task"] = "ordering"
+    write_json(tmp_path / "other" / "model.json", identity)
+    assert "a run of the task ordering" in refused(tmp_path / "other")
     done = in_process(capsys, "report", tmp_path / "none", "--out", tmp_path / "out")
     assert "has no finished 'eval'" in done.error
 

@@ -114,6 +114,7 @@ def test_the_vector_dream_resets_as_gymnasiums_own_vector_environment_does(start
             np.testing.assert_allclose(observation[name], expected[name], atol=1e-4)
         for got, want in zip(outcome, expected_outcome, strict=True):
             np.testing.assert_allclose(got, want, atol=1e-4)
+        np.testing.assert_array_equal(infos.pop("expected_rewards"), outcome[0])  # no noise at this temperature
         assert infos.keys() == expected_infos.keys()
         if infos:
             ended += 1

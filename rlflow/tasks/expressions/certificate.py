@@ -100,6 +100,8 @@ def without_lets(expr: Expr, values: tuple[Expr, ...] = ()) -> Expr:
       expr: an expression whose only binders are `let`s.
       values: the values of the `let`s around it, the innermost first.
     """
+    if expr.op in ("lam", "build", "sumbuild"):
+        raise RLFlowError("a bound is for arithmetic on numbers only")
     if expr.op == "variable":
         return values[expr.value]
     if expr.op == "let":

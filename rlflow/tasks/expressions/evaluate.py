@@ -204,6 +204,10 @@ def flat(value) -> np.ndarray:
     return np.ravel(np.asarray(value, np.float64))
 
 
+def is_finite(value) -> bool:
+    return bool(np.isfinite(flat(value)).all())
+
+
 def difference(one, other) -> float:
     """Return the largest difference of two values, relative to the largest absolute number in both.
 
@@ -214,7 +218,7 @@ def difference(one, other) -> float:
       The difference; infinity if the values hold different counts of numbers, or if a number is not finite.
     """
     left, right = flat(one), flat(other)
-    if left.shape != right.shape or not np.isfinite(left).all() or not np.isfinite(right).all():
+    if left.shape != right.shape or not is_finite(one) or not is_finite(other):
         return math.inf
     scale = max(np.abs(left).max(initial=0), np.abs(right).max(initial=0))
     return float(np.abs(left - right).max() / scale) if scale else 0.0
@@ -243,12 +247,17 @@ def run(expr: Expr, seed: int, size: int = SIZE):
 def largest_difference(one: Expr, other: Expr, seeds: int = 5, size: int = SIZE) -> float:
     """Return the largest `difference` of two expressions at the inputs of several seeds.
 
+    Inputs at which the first expression has no finite value, such as the logarithm of a negative number, do not count.
+
     Args:
       one, other: the expressions, as in `run`.
       seeds: the number of seeds, which are 0, 1, ….
       size: number of elements of every vector of the inputs.
 
     Raises:
-      RLFlowError: an expression has no value at some of the inputs.
+      RLFlowError: an expression has no value at some of the inputs, or the first one nowhere a finite value.
     """
-    return max(difference(run(one, seed, size), run(other, seed, size)) for seed in range(seeds))
+    wanted = {seed: value for seed in range(seeds) if is_finite(value := run(one, seed, size))}
+    if not wanted:
+        raise RLFlowError("the program has no finite value at random inputs")
+    return max(difference(value, run(other, seed, size)) for seed, value in wanted.items())

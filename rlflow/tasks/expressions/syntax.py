@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rlflow.common.errors import RLFlowError
+from rlflow.common.messages import counted
 from rlflow.tasks.expressions.expr import (
     ARITY,
     BINDERS,
@@ -137,11 +138,15 @@ class Parser:
             return special(rest, bound)
         args = [self.parse(arg, bound) for arg in rest]
         if match := _GET.fullmatch(head):
-            if len(args) != 1 or not is_tuple(args[0].type) or len(args[0].type) - 1 != int(match[2]):
+            is_fit = len(args) == 1 and is_tuple(args[0].type) and len(args[0].type) - 1 == int(match[2])
+            if not is_fit or not 1 <= int(match[1]) <= int(match[2]):
                 raise RLFlowError(f"{head} needs one tuple of {match[2]} parts")
             return make("get", *args, value=int(match[1]) - 1)
         if head in _SUGAR:
-            return _SUGAR[head](*args)
+            count, build = _SUGAR[head]
+            if len(args) != count:
+                raise RLFlowError(f"{head} takes {counted(count, 'argument')}, not {len(args)}")
+            return build(*args)
         if head in ARITY:
             return make(head, *args)
         function = self._atom(head, bound)
@@ -181,6 +186,8 @@ class Parser:
         return result
 
     def _lam(self, rest: list, bound: tuple) -> Expr:
+        if len(rest) != 2:
+            raise RLFlowError("a lam is written (lam (name : type) body)")
         name, kind = _parameter(rest[0])
         return make("lam", self.parse(rest[1], ((name, kind), *bound)), value=kind, hint=name)
 
@@ -196,12 +203,12 @@ class Parser:
 
 
 _SPECIAL = ("let", "lam", "build", "sumbuild")
-_SUGAR = {
-    "neg": lambda x: make("sub", constant(0.0), x),
-    "lt": lambda x, y: make("gt", y, x),
-    "lte": lambda x, y: make("gte", y, x),
-    "or": lambda x, y: make("if", x, constant(True), y),
-    "and": lambda x, y: make("if", x, y, constant(False)),
+_SUGAR = {  # name → (number of arguments, expression that it stands for)
+    "neg": (1, lambda x: make("sub", constant(0.0), x)),
+    "lt": (2, lambda x, y: make("gt", y, x)),
+    "lte": (2, lambda x, y: make("gte", y, x)),
+    "or": (2, lambda x, y: make("if", x, constant(True), y)),
+    "and": (2, lambda x, y: make("if", x, y, constant(False))),
 }
 
 
@@ -231,7 +238,11 @@ def parse_programs(text: str) -> dict[str, Program]:
         if len(part) < 4 or part[0] not in ("def", "edef"):
             raise RLFlowError(f"(def name type (parameters) body) or an edef is expected, not {show(part)[:60]}")
         name = part[1]
+        if not isinstance(name, str) or not isinstance(part[3], list):
+            raise RLFlowError(f"(def name type (parameters) body) or an edef is expected, not {show(part)[:60]}")
         if part[0] == "edef":
+            if not part[3]:
+                raise RLFlowError(f"{name}: an edef names the types of its arguments")
             is_one = len(part[3]) == 1 or part[3][0] in ("Tuple", "Vec", "Tensor")
             args = parse_type(part[3]) if is_one else ("Tuple", *map(parse_type, part[3]))
             names[name] = Expr.external(name, ("Lam", args, parse_type(part[2])), CALL_OF_UNKNOWN)

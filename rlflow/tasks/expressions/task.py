@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 from rlflow.common.errors import RLFlowError, nearest
-from rlflow.common.files import write_text
+from rlflow.common.files import is_file, write_text
 from rlflow.common.task import STEP_BY_STEP
 from rlflow.tasks.expressions.recorded import recorded_program
 from rlflow.tasks.expressions.state import ExpressionState, ExpressionTask, rules_of
@@ -52,7 +52,7 @@ def named_program(model: str) -> Program:
     """
     path, _, name = model.rpartition(":")
     for file, definition in ((model, ""), (path, name)):
-        if file and Path(file).is_file():
+        if file and is_file(file):
             try:
                 return read_program(Path(file).read_text(encoding="utf-8"), definition)
             except UnicodeDecodeError as error:
@@ -90,7 +90,7 @@ class ExpressionsSpec(PlainSpec):
 
     @classmethod
     def fetch(cls, model: str, seed: int, folder: Path) -> Path:
-        if Path(model).is_file():
+        if is_file(model):
             return Path(model)
         source = folder / "problem.ks"
         write_text(source, program_text(named_program(model)))

@@ -93,7 +93,7 @@ def test_an_expression_has_the_expected_value(text, value):
 
 @pytest.mark.parametrize("text, reason", [
     ("(add x)", "does not take 1 arguments"), ("(add x i)", "types Float, Integer"), ("(add x", "parentheses open"),
-    ("(add x y))", "closes more"), ("(foo x)", "'foo' has no definition"), ("(get$3$2 (tuple x y))", "'get'"),
+    ("(add x y))", "closes more"), ("(foo x)", "'foo' has no definition"), ("(get$3$2 (tuple x y))", "needs one tuple"),
     ("(let (t) x)", "is not .name value."), ("", "one expression is expected"), ("(lam y x)", "is not a parameter"),
 ])  # fmt: skip
 def test_wrong_expressions_are_refused(text, reason):
