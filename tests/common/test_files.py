@@ -236,3 +236,12 @@ def test_abandoned_temporary_files_are_removed_from_a_folder_and_no_other_files(
         remove_abandoned(tmp_path)
         assert Path(file.name).exists()
     assert all(path.exists() for path in kept) and not any(path.exists() for path in abandoned)
+
+
+def test_a_pipe_is_not_replaced_by_a_file(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for write in (lambda: check_writable(pipe), lambda: write_bytes(pipe, b"x")):
+        with pytest.raises(RLFlowError, match="pipe: it is no file"):
+            write()
+    assert pipe.is_fifo()

@@ -216,3 +216,10 @@ def test_random_weights_repeat_after_a_limit_and_are_never_zero(monkeypatch):
     assert numbers.shape == (5, 5) and numbers.dtype == np.float32 and numbers.min() >= 0.5
     assert np.array_equal(numbers.flat[:10], numbers.flat[10:20]) and len(set(numbers.flat[:10])) == 10
     assert np.array_equal(kernel_models._random_numbers((2, 3)).flat, kernel_models._random_numbers((6,)))
+
+
+def test_kernels_that_read_other_sizes_are_not_equal():
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
+        g (float[1, 16, 1] x, int64[3] s) => (float[A, B, C] y) { y = Expand(x, s) }""")
+    small, large = (kernel_digest(model, {"s": np.array([1, 16, n])}) for n in (64, 512))
+    assert small != large and small == kernel_digest(model, {"s": np.array([1, 16, 64])})

@@ -173,3 +173,25 @@ def test_a_model_with_external_weights_can_be_dequantised(tmp_path: Path):
 
 def load_proto(folder: Path) -> onnx.GraphProto:
     return onnx.load(folder / "made.onnx").graph
+
+
+def test_a_quantise_without_a_zero_point_has_the_stated_type():
+    model = parser.parse_model("""<ir_version: 10, opset_import: ["" : 21]>
+        g (float[3] x) => (float[3] y) <float s = {0.1}>
+        { q = QuantizeLinear<output_dtype = 3>(x, s)  d = DequantizeLinear(q, s)  y = Neg(d) }""")
+    (y,) = run(session(dequantised(model, ""), 1), {"x": np.float32([-5, 5, 20])})
+    np.testing.assert_allclose(y, [5, -5, -12.7], rtol=1e-6)
+
+
+def test_weights_among_the_inputs_of_old_files_and_the_name_of_the_domain_are_known():
+    new = layers("q = QuantizeLinear(x, s, z)", "d = DequantizeLinear(q, s, z)", "y = Neg(d)",
+                 weights={"s": np.float32(0.1), "z": np.uint8(0)})  # fmt: skip
+    old = onnx.ModelProto()
+    old.CopyFrom(new)
+    old.ir_version = 3
+    old.graph.input.extend(helper.make_tensor_value_info(w.name, w.data_type, w.dims) for w in new.graph.initializer)
+    named = onnx.ModelProto()
+    named.CopyFrom(new)
+    named.opset_import[0].domain = "ai.onnx"
+    for model in (old, named):
+        assert [node.op_type for node in dequantised(model, "").graph.node] == ["Clip", "Neg"]

@@ -120,3 +120,11 @@ def test_exact_and_widen_exclude_each_other():
 
 def test_the_float32_twin_has_no_half_precision():
     assert all(is_half(parsed(name)) and not is_half(twin(parsed(name), "")) for name in MODELS if "mixed" not in name)
+
+
+def test_sequences_of_a_widened_model_are_float32():
+    model = onnx.shape_inference.infer_shapes(parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
+        g (float16[2] a, float16[2] b) => (float16[4] y)
+        { s = SequenceConstruct(b, a)  y = ConcatFromSequence<axis = 0>(s) }"""))
+    given = {"a": np.float16([1, 2]), "b": np.float16([3, 4])}
+    assert run(session(widened(model, ""), 1), given)[0].tolist() == [3, 4, 1, 2]

@@ -89,7 +89,7 @@ class Killed(BaseException):
 @contextmanager
 def dying(monkeypatch, error: type[BaseException], interactions: int):
     """Raise `error` in every search as soon as its count of interactions reaches `interactions`."""
-    check = Search._check
+    check = Search.check
 
     def dies(search):
         if search.interactions >= interactions:
@@ -97,7 +97,7 @@ def dying(monkeypatch, error: type[BaseException], interactions: int):
         check(search)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Search, "_check", dies)
+        patch.setattr(Search, "check", dies)
         yield
 
 
@@ -487,7 +487,7 @@ def test_any_option_about_learning_turns_learning_on(tmp_path, said):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, *slow(signal.SIGINT)])
 def test_optimise_stopped_in_a_search_writes_the_best_so_far_and_can_resume(capsys, model, monkeypatch, number):
-    check = Search._check
+    check = Search.check
 
     def interrupted(search):
         if search.interactions >= 60:
@@ -495,7 +495,7 @@ def test_optimise_stopped_in_a_search_writes_the_best_so_far_and_can_resume(caps
         check(search)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Search, "_check", interrupted)
+        patch.setattr(Search, "check", interrupted)
         patch.setattr(delivery, "measure", lambda *_, **__: measured(0.9, 0.89, 0.91, "faster"))
         done, out, results = optimise(capsys, model, *FAST, "eval.measure_seconds=1")
     assert done.code == 0 and "stopped (" in done.err and "search" not in results, done.err
@@ -737,3 +737,9 @@ def test_optimise_stopped_before_the_cost_is_known_writes_the_original_and_can_r
 def test_a_time_budget_of_zero_is_refused(capsys, model):
     done, *_ = optimise(capsys, model, "--seconds", "0")
     assert "'optimise.seconds' must be above 0" in done.error
+
+
+def test_a_record_of_a_receipt_or_a_controller_is_read_again(task, tmp_path):
+    for stop in ("carried out", "seconds", "episodes"):
+        BestSoFar(task, tmp_path / BEST_SO_FAR_FILE).offer(Candidate("receipt", task.initial, [], 0, 0.0), stop)
+        assert [one.name for one in BestSoFar(task, tmp_path / BEST_SO_FAR_FILE).candidates()] == ["receipt"]

@@ -15,7 +15,7 @@ from rlflow.graph.onnx_writer import to_model
 from rlflow.optimisation.validate import validate
 from rlflow.optimisation.validate.findings import Findings
 from rlflow.optimisation.validate.inputs import ordinary_inputs
-from rlflow.optimisation.validate.numerics import Expected
+from rlflow.optimisation.validate.numerics import Expected, relative_error
 from rlflow.optimisation.validate.onnx_model import OWN_MARGIN, Model
 from rlflow.runs.config import load_config
 from rlflow.search.descents import greedy
@@ -174,3 +174,7 @@ def test_a_model_is_not_widened_for_timings_of_another_machine(bert, tmp_path, m
     assert spec.may_be_widened(0)
     monkeypatch.setattr("rlflow.tasks.rewriting.target_of", lambda cost: "another machine")
     assert not spec.may_be_widened(0)
+
+
+def test_outputs_of_different_shapes_differ_without_a_bound():
+    assert relative_error(np.ones(3), np.ones(2)) == np.inf

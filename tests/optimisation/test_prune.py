@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from rlflow.common.errors import RLFlowError
 from rlflow.costs import graph_spread
 from rlflow.env.state import Task
 from rlflow.optimisation import ablation as module
@@ -153,3 +154,17 @@ def test_groups_are_measured_until_time_is_up(monkeypatch):
     assert [share["measured"] is not None for share, _ in known] == [True, True, False, False]
     assert known[0][0]["measured"] == {"ratio": 0.9, "interval": [0.8, 1.0], "verdict": "faster"}
     assert list(measured_families([share for share, _ in known])) == [("toy", (0.9, 0.8, 1.0))] * 2
+
+
+def test_a_refused_file_without_a_group_leaves_the_other_groups_measured():
+    shares = [{"measured": None, "family": "x"} for _ in range(3)]
+    answers = iter([RLFlowError("refused"), {"ratio": 0.9, "interval": [0.8, 1.0], "verdict": "faster", "more": 1}] * 2)
+
+    def measured(state, seconds):
+        answer = next(answers)
+        if isinstance(answer, RLFlowError):
+            raise answer
+        return answer
+
+    measure_shares([(share, None) for share in shares], measured, 0.0, math.inf)
+    assert [share["measured"] and share["measured"]["ratio"] for share in shares] == [None, 0.9, None]

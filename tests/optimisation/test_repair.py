@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
@@ -227,3 +228,19 @@ def test_no_rule_is_blamed_if_reading_changes_the_original():
     result = repaired(task, actions, lambda state: judged(True))
     assert result.actions == [] and {each.blame for each in result.left_out} == {"needed"}
     assert "reading and writing the original" in result.left_out[0].message
+
+
+def test_known_faults_are_found_by_halving():
+    faulty, out, looks = {100, 201, 250}, [], []
+
+    def chain():
+        steps = [step for step in range(300) if step not in out]
+        return SimpleNamespace(steps=steps, state=tuple(steps), state_after=lambda count: tuple(steps[:count]))
+
+    def known_fault(state) -> str:
+        looks.append(state)
+        return ", ".join(map(str, faulty & set(state)))
+
+    fake = SimpleNamespace(chain=chain, _known_fault=known_fault, _leave_out=lambda step, blame, what: out.append(step))
+    assert repair._Repair.without_known_faults(fake).steps == sorted(set(range(300)) - faulty)
+    assert sorted(out) == sorted(faulty) and len(looks) <= 11 * (len(faulty) + 1)

@@ -10,8 +10,9 @@ from onnx import helper
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_writer import to_model
 from rlflow.rules.apply import Plans, apply
+from rlflow.rules.contents import digest_of
 from rlflow.rules.language import families, load_rules
-from rlflow.rules.locations import matches_at
+from rlflow.rules.locations import MatchTable, matches_at
 from tests.rules.cases import CASES
 from tests.rules.instances import check, watched
 from tests.suite import at_night, check_each
@@ -105,3 +106,42 @@ def test_a_rewrite_that_holds_at_the_fixed_size_alone_fixes_the_inputs():
     (match,) = matches_at(graph, xfer_id, RULES[xfer_id], slices, Plans())
     written = to_model(apply(graph, RULES[xfer_id], match))
     assert [size.dim_value for size in written.graph.input[0].type.tensor_type.shape.dim] == [4, 8]
+
+
+def test_an_operand_of_unknown_type_is_refused_without_an_error():
+    x = helper.make_tensor_value_info("a", onnx.TensorProto.FLOAT, [2, 3])
+    y = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [2, 3])
+    nodes = [helper.make_node("Strange", ["a"], ["x"], domain="other"), helper.make_node("Identity", ["x"], ["y"])]
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("other", 1)]
+    model = helper.make_model(helper.make_graph(nodes, "g", [x], [y]), opset_imports=opsets, ir_version=8)
+    assert not MatchTable(load_rules(families()), load_graph(model)).counts.any()
+
+
+@pytest.mark.parametrize("kind", ["float", "double"])
+def test_axes_that_a_node_computes_do_not_become_an_attribute(kind):
+    """ReduceSum takes its axes as an input since opset 13, ReduceMean since opset 18."""
+    model = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["" : 17]>
+        g ({kind}[N, 4] x) => ({kind}[N, 1] y) <int32[1] r0 = {{1}}, {kind} n = {{4}}>
+        {{ r = Cast<to = 7>(r0)  s = ReduceSum<keepdims = 1>(x, r)  y = Div(s, n) }}""")
+    graph, rules = load_graph(model), load_rules(families())
+    table = MatchTable(rules, graph)
+    for rule, count in enumerate(table.counts):
+        for location in range(count):
+            to_model(apply(graph, rules[rule], table.location(rule, location)))
+
+
+def test_an_equation_with_an_unknown_label_matches_no_rule():
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
+        g (float[2, 3] a, float[3, 4] b) => (float[M, N] y) { y = Einsum<equation = "ij,jk->iz">(a, b) }""")
+    MatchTable(load_rules(families()), load_graph(model))
+
+
+def test_the_digest_of_a_computed_constant_takes_time_in_proportion_to_its_nodes():
+    """Each node reads its predecessor twice: 2^200 paths lead to the first constant."""
+    chain = "  ".join(f"c{k + 1} = Add(c{k}, c{k})" for k in range(200))
+    model = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["" : 17]>
+        g (float[2, 2] x) => (float[2, 2] y) <float[2, 2] c0 = {{1, 2, 3, 4}}> {{ {chain}  y = MatMul(x, c200) }}""")
+    graph = load_graph(model)
+    last = graph.nodes[graph.producers[graph.outputs[0]]].inputs[1]
+    other = graph.nodes[graph.producers[last]].inputs[0]
+    assert digest_of(graph, last) != digest_of(graph, other) and digest_of(graph, graph.inputs[0]) is None

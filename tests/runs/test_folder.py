@@ -3,11 +3,14 @@
 import subprocess
 import sys
 
+import onnx
 import pytest
 
 from rlflow.common.errors import RLFlowError
 from rlflow.env.graph_rewrite import EnvSpec
+from rlflow.graph.onnx_writer import save_model
 from rlflow.runs.folder import LOCK, RunFolder
+from rlflow.zoo import load
 from tests.commands import ROOT, in_process
 
 MODEL = "tiny_squeezenet1_1"
@@ -88,3 +91,40 @@ def test_a_new_run_loads_its_model_once(tmp_path, monkeypatch):
     run = RunFolder.open(tmp_path / "run", MODEL, overrides=["cost.name=analytic"])
     assert run.task.initial and len(made) == 1
     assert RunFolder.open(tmp_path / "run", MODEL, overrides=["cost.name=analytic"]).task.initial and len(made) == 2
+
+
+def test_a_relative_path_names_the_model_of_the_working_directory(tmp_path, monkeypatch):
+    for name, seed in (("a", 0), ("b", 1)):
+        (tmp_path / name).mkdir()
+        save_model(load(MODEL, seed), tmp_path / name / "model.onnx")
+    (tmp_path / "link.onnx").symlink_to(tmp_path / "a" / "model.onnx")
+    monkeypatch.chdir(tmp_path / "a")
+    options = ["cost.name=analytic", "cost.database=t.sqlite"]
+    with RunFolder.open(tmp_path / "run", "model.onnx", overrides=options).working():
+        pass
+    monkeypatch.chdir(tmp_path / "b")
+    with pytest.raises(RLFlowError, match="belongs to the model 'model.onnx'"):
+        RunFolder.open(tmp_path / "run", "model.onnx")
+    monkeypatch.chdir(tmp_path)
+    for same in ("a/model.onnx", "b/../a/model.onnx", "link.onnx", None):
+        again = RunFolder.open(tmp_path / "run", same)
+        assert again.source == tmp_path / "a" / "model.onnx" and again.config.model == "model.onnx"
+        assert again.config.cost.database == str(tmp_path / "a" / "t.sqlite")
+
+
+def test_a_model_behind_a_link_is_opened_again(tmp_path):
+    (tmp_path / "blobs").mkdir()
+    save_model(load(MODEL), tmp_path / "blobs" / "aaa")
+    (tmp_path / "m.onnx").symlink_to(tmp_path / "blobs" / "aaa")
+    for _ in range(2):
+        RunFolder.open(tmp_path / "run", str(tmp_path / "m.onnx"), overrides=["task.name=ordering"])
+
+
+def test_an_ordering_cannot_be_opened_again_with_other_sizes(tmp_path):
+    text = "g (float[batch, 4] x) => (float[batch, 4] y) { a = Relu(x)  y = Neg(a) }"
+    save_model(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> {text}'), tmp_path / "m.onnx")
+    words = tmp_path / "run", str(tmp_path / "m.onnx")
+    with RunFolder.open(*words, overrides=["task.name=ordering"], shapes={"batch": 2}).working():
+        pass
+    with pytest.raises(RLFlowError, match="'shapes' differs"):
+        RunFolder.open(*words, shapes={"batch": 3})

@@ -597,3 +597,11 @@ def session_status(folder: Path) -> int:
     events = EventAccumulator(str(folder))
     events.Reload()
     return parse_session_end_info_plugin_data(events.SummaryMetadata(SESSION_END_INFO_TAG).plugin_data.content).status
+
+
+def test_a_case_does_not_change_the_base_or_the_options_of_other_cases(tmp_path):
+    content = {"model": "tiny_resnet18", "base": {"env": {"max_steps": 5}}, "seeds": [0],
+               "parameters": {"reward": {"a": {"env.alpha": 0.3}, "b": {"env.beta": 0.9}}}}  # fmt: skip
+    sweep = sweep_of(tmp_path, content)
+    options = [sweep.options(sweep.grid(number), 0)["env"] for number in (0, 1, 0)]
+    assert options == [{"max_steps": 5, "alpha": 0.3}, {"max_steps": 5, "beta": 0.9}, {"max_steps": 5, "alpha": 0.3}]

@@ -85,3 +85,33 @@ def test_wrong_arguments_are_refused(tmp_path, capsys, words, reason):
 def test_the_program_is_not_overwritten(tmp_path, capsys):
     (tmp_path / "f.ks").write_text(TEXT)
     assert "pass another file" in in_process(capsys, "expr", tmp_path / "f.ks", "--out", tmp_path / "f.ks").error
+
+
+def test_values_that_are_not_finite_do_not_make_a_program_wrong():
+    program = named_program("(log (sub x 3.0))")
+    checked = check(program, program)
+    assert is_equal(checked) and checked["reason"] == "the program has no finite value at random inputs"
+
+
+def test_a_long_expression_is_no_path():
+    assert named_program("(add x " * 120 + "y" + ")" * 120).expr
+
+
+@pytest.mark.parametrize("text, reason", [
+    ("(neg x y)", "neg takes 1 argument, not 2"), ("(lt x)", "lt takes 2 arguments, not 1"), ("(lam)", "a lam is"),
+    ("(get$0$2 (tuple x y))", "needs one tuple"),
+])  # fmt: skip
+def test_malformed_expressions_are_named(text, reason):
+    with pytest.raises(RLFlowError, match=reason):
+        named_program(text)
+
+
+@pytest.mark.parametrize("text", ["(edef f Float ())", "(def (f) Float (x : Float) x)"])
+def test_malformed_definitions_are_named(text):
+    with pytest.raises(RLFlowError, match="an edef"):
+        parse_programs(text)
+
+
+def test_a_bound_that_does_not_exist_is_refused_before_the_search(tmp_path, capsys):
+    done = in_process(capsys, "expr", "(build 3 (lam (i : Integer) x))", "--bound", "--out", tmp_path / "x.ks")
+    assert "arithmetic on numbers only" in done.error and not (tmp_path / "x.ks").exists()

@@ -509,3 +509,17 @@ def test_the_cost_of_a_node_depends_on_its_neighbourhood_alone(learnt):
         ball = around(states, np.zeros(1, np.int64), np.array([node]), distance)
         assert len(ball[0]) <= len(there)
         np.testing.assert_allclose(costs(rows.batch(*ball))[0], of_all[int(node)], atol=1e-4)
+
+
+def test_the_mixture_is_the_only_noise_of_a_dream(trained):
+    """Without its noise a reward is the one at temperature 0, whatever the temperature."""
+    model, task = trained[0], task_of(signs_and_products(), SIGNS_AND_PRODUCTS)
+    dreams = [model.imagine(task.initial, 64) for _ in range(2)]
+    actions = np.tile([[int(np.flatnonzero(dreams[0].counts[0])[0]), 0]], (64, 1))
+    noisy, calm = (
+        dream.advance(actions, np.ones(64, bool), temperature, (0, 0))
+        for dream, temperature in zip(dreams, (1.0, 0.0), strict=True)
+    )
+    np.testing.assert_allclose(noisy.expected, calm.rewards)
+    assert len(set(np.round(calm.rewards, 9))) == 1
+    np.testing.assert_array_equal(dreams[0]._gained, dreams[1]._gained)  # no noise of its own
