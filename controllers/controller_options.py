@@ -74,7 +74,7 @@ class ControllerOptions:
         choices=("dream", "real"),
     )  # fmt: skip
     interactions: int = option(
-        10_000, "real: largest number of real steps in all environments and evaluations together",
+        50_000, "real: largest number of real steps in all environments and evaluations together",
         used_if=ON_REAL_GRAPH,
     )  # fmt: skip
     measurement_seconds: float | None = option(

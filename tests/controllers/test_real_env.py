@@ -5,6 +5,7 @@ import pytest
 
 from controllers.base import Learner, StopReason
 from controllers.cma_es import CMAES, CMAESConfig
+from controllers.controller_options import ControllerOptions
 from controllers.planner import Planner, PlannerConfig
 from controllers.ppo import PPO, PPOConfig
 from controllers.random import RandomConfig, RandomController
@@ -227,3 +228,9 @@ def test_a_kill_does_not_change_when_the_measurement_seconds_are_used_up(last, t
         measured(tmp_path / "killed", limit, kill)
     assert measured(tmp_path / "killed", limit)[0] == expected
     assert measured(tmp_path / "killed", limit)[0] == expected  # No budget is left.
+
+
+@pytest.mark.parametrize("kind, config", [(PPO, PPOConfig()), (CMAES, CMAESConfig())])
+def test_the_default_number_of_interactions_reaches_a_first_checkpoint(kind, config):
+    learner = make(kind, config, Identity)
+    assert 2 * learner.first_checkpoint() < ControllerOptions.interactions
