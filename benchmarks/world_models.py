@@ -1,6 +1,6 @@
 """Fidelity of world models, and gains of agents that learn in their dreams, compared with searches on real graphs.
 
-    python -m benchmarks.world_models [--model NAME_OR_PATH] [--seeds N] [--ablations] [--reward NAME]
+    python -m benchmarks.world_models [--model NAME_OR_PATH] [--seeds N] [--agents] [--ablations] [--reward NAME]
 
 For each model and seed, random episodes of the real environment are collected. A fifth of their steps is held out, and
 each world model learns from the remaining episodes. The table *fidelity* has the errors of open-loop predictions on the
@@ -9,6 +9,7 @@ also takes the path of an ONNX file, so that models on which nothing was tuned c
 
 `--ablations` adds a row to *fidelity* for each part of graph-mdn that is left out. `--reward` chooses another reward,
 such as `combined`, equation 3 of the RLFlow paper; then only *fidelity* is made, without the world model edits.
+`--agents` leaves out the rows of the world models in which no agent learns.
 
 *agents*: PPO and CMA-ES learn in the dream of graph-mdn alone. They then act on the real graph in one greedy and eight
 sampled episodes, and the cheapest graph that any of them visits counts. The controls are PPO before its training (the
@@ -284,6 +285,7 @@ def tables(fidelity: dict[tuple[str, str], list[dict]], agents: dict[str, list[d
 def main() -> int:
     arguments = parser(__doc__, seeds=3)
     arguments.add_argument("--model", action="append", help="a zoo name or an ONNX file, only; repeatable")
+    arguments.add_argument("--agents", action="store_true", help="no row of a world model in which no agent learns")
     arguments.add_argument("--ablations", action="store_true", help="graph-mdn also without each of its parts")
     arguments.add_argument("--reward", default="relative", help="env.reward; another than relative: fidelity alone")
     arguments.add_argument("--interactions", type=int, default=5000, help="with the real environment (default 5000)")
@@ -299,6 +301,8 @@ def main() -> int:
         del kinds[ACTING_IN]  # `agents_of` trains it
     else:
         del kinds["edits"]
+    if parsed.agents:
+        kinds.clear()
     if parsed.ablations:
         kinds |= {f"{ACTING_IN}-{part}": (ACTING_IN, options) for part, options in ABLATIONS.items()}
     for name, model in models.items():

@@ -148,7 +148,7 @@ class PPOConfig(LearnerConfig):
         choices=("match-classes", "two-stage"),
     )
     greedy_prior: float = option(
-        5.0,
+        2.0,
         "match-classes: initial logit of a match class of medium median reward, above the logit of NO-OP",
         at_least=0, used_if={"policy": ("match-classes",)},
     )  # fmt: skip
