@@ -125,7 +125,7 @@ class GraphCost:
 
     @classmethod
     def of(cls, model: CostModel, graph: Graph) -> "GraphCost":
-        nodes = {node_id: _cost_of_all_runs(model, graph, node) for node_id, node in graph.nodes.items()}
+        nodes = {node_id: cost_of_all_runs(model, graph, node) for node_id, node in graph.nodes.items()}
         return cls(_with_whole_cost(model, graph, _sum(nodes.values())), layered(nodes))
 
     def after(self, model: CostModel, rewritten: Graph, touched: frozenset[int]) -> "GraphCost":
@@ -143,14 +143,14 @@ class GraphCost:
             old = nodes.pop(node_id, FREE)
             new = FREE
             if node_id in rewritten.nodes:
-                new = nodes[node_id] = _cost_of_all_runs(model, rewritten, rewritten.nodes[node_id])
+                new = nodes[node_id] = cost_of_all_runs(model, rewritten, rewritten.nodes[node_id])
             if new != old:
                 recounted.add(node_id)
                 total = [t + b - a for t, a, b in zip(total, old, new, strict=True)]
         return GraphCost(_with_whole_cost(model, rewritten, NodeCost(*total)), nodes, frozenset(recounted))
 
 
-def _cost_of_all_runs(model: CostModel, graph: Graph, node: Node) -> NodeCost:
+def cost_of_all_runs(model: CostModel, graph: Graph, node: Node) -> NodeCost:
     """Return the cost of a node, times the number of runs of the bodies that contain the node."""
     cost = model.node_cost(graph, node)
     return NodeCost(*[runs_of(model, graph, node) * part for part in cost]) if node.body else cost
@@ -159,10 +159,10 @@ def _cost_of_all_runs(model: CostModel, graph: Graph, node: Node) -> NodeCost:
 def runs_of(model: CostModel, graph: Graph, node: Node) -> int:
     """Return how often a node runs in one run of the model: the product of the runs of the bodies around the node.
 
-    If a number of runs depends on symbols, it is taken at the sizes of the graph (`Graph.at`), or else at the first
-    typical sizes of the cost model.
+    If a number of runs depends on symbols, it is taken at the sizes of the graph (`Graph.at`). The result is 1 if the
+    cost model itself counts the runs (`AtSizes.counts_runs`).
     """
-    runs, body, sizes = 1, node.body, graph.sizes or getattr(model, "sizes", ({},))[0]
+    runs, body, sizes = 1, 0 if getattr(model, "counts_runs", False) else node.body, graph.sizes
     while body:
         runs, body = runs * max(at(graph.interface.bodies[body].runs, sizes), 1), graph.interface.bodies[body].outer
     return runs

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
-from rlflow.costs import EXACT, CostModel, NodeCost, Spread, graph_cost, node_spread, unit_of
+from rlflow.costs import EXACT, CostModel, NodeCost, Spread, cost_of_all_runs, graph_cost, node_spread, runs_of, unit_of
 from rlflow.costs.target import Target, target_of
 from rlflow.graph.ir import Graph, Node
 
@@ -32,7 +32,10 @@ class AtSizes:
     Attributes:
       model: the other cost model, for graphs whose sizes are numbers.
       sizes: for each typical size, symbol → size.
+      counts_runs: True, because the runs of a body, and so the costs of its nodes, depend on the sizes.
     """
+
+    counts_runs = True
 
     def __init__(self, model: CostModel, sizes: Sequence[Mapping[str, int]], original: Graph):
         self.model, self.sizes, self._original = model, tuple(sizes), original
@@ -55,7 +58,7 @@ class AtSizes:
         return target_of(self.model)
 
     def node_cost(self, graph: Graph, node: Node) -> NodeCost:
-        costs = [self.model.node_cost(view, node) for view in self._views(graph)]
+        costs = [cost_of_all_runs(self.model, view, node) for view in self._views(graph)]
         if len(costs) == 1:
             return costs[0]
         others = [round(sum(column) / len(costs)) for column in list(zip(*costs, strict=True))[1:]]
@@ -77,7 +80,8 @@ class AtSizes:
         """Return the uncertainty of `node_cost`."""
         result, views = EXACT, self._views(graph)
         for view, weight in zip(views, self._weights if len(views) > 1 else [1.0], strict=True):
-            result = result.plus(node_spread(self.model, view, node), weight / len(views))
+            times = weight / len(views) * runs_of(self.model, view, node)
+            result = result.plus(node_spread(self.model, view, node), times)
         return result
 
     def time_again(self, timing: str) -> None:

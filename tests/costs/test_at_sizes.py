@@ -91,6 +91,18 @@ def test_the_cost_over_several_sizes_is_the_geometric_mean_and_weighs_sizes_equa
     assert cost.node_cost(original, product).runtime_ps == pytest.approx(mean * np.mean(shares), rel=1e-6)
 
 
+def test_the_order_of_sizes_does_not_change_the_cost_of_a_body_whose_runs_depend_on_them():
+    text = """g (float[4] start, float[seq, 4] x) => (float[4] y, float[seq, 4] z) {
+        y, z = Scan <num_scan_inputs = 1, body = step (float[4] a, float[4] b) => (float[4] c, float[4] d)
+            { c = Add(a, b)  d = Tanh(c) }> (start, x) }"""
+    sizes = [{"seq": 16}, {"seq": 512}]
+    graph, cost = load_graph(model(text)), AnalyticCost()
+    alone = [graph_cost(cost, graph.at(size)).runtime_ps for size in sizes]
+    for order in (sizes, sizes[::-1]):
+        both = graph_cost(AtSizes(cost, order, graph), graph).runtime_ps
+        assert both == pytest.approx(math.sqrt(math.prod(alone)), rel=1e-3)
+
+
 def test_repeated_timings_update_the_cost_of_the_original_at_each_size():
     model, original = TimedAgain(), symbolic()
     cost = AtSizes(model, SIZES, original)
