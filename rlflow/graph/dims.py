@@ -263,6 +263,15 @@ _OPERATIONS = {
 }  # fmt: skip
 
 
+def multiple(size) -> tuple[str, int] | None:
+    """Return (s, k) for a size k·s of one symbol s and a positive number k, and None for every other size."""
+    if type(size) is not Dim or len(size.terms) != 1:
+        return None
+    ((monomial, times),) = size.terms
+    is_symbol = len(monomial) == 1 and type(monomial[0]) is Symbol
+    return (monomial[0].name, times) if is_symbol and times > 0 else None
+
+
 def parse(text: str, named: Callable[[str], Dim | None]):
     """Parse an expression of names, integers, +, -, * and //.
 

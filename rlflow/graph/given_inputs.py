@@ -22,7 +22,7 @@ from google.protobuf.message import DecodeError
 from onnx import helper, numpy_helper
 
 from rlflow.common.errors import RLFlowError, first_line
-from rlflow.graph.dims import Dim, at, symbols_of
+from rlflow.graph.dims import Dim, at, multiple, symbols_of
 from rlflow.graph.drawn_inputs import inputs_of
 from rlflow.graph.symbols import Symbols
 
@@ -276,10 +276,5 @@ def _is_sum(size: Dim | int) -> bool:
 
 def _solved(size: Dim | int, given: int) -> dict[str, int]:
     """Return {s: value} if the size k·s of an axis determines its only symbol s."""
-    names = symbols_of(size)
-    if len(names) != 1:
-        return {}
-    (name,) = names
-    times = at(size, {name: 1})
-    linear = times > 0 and at(size, {name: 2}) == 2 * times
-    return {name: given // times} if linear and given % times == 0 else {}
+    found = multiple(size)
+    return {found[0]: given // found[1]} if found and given % found[1] == 0 else {}

@@ -16,7 +16,7 @@ import onnx
 
 from rlflow.common.errors import RLFlowError
 from rlflow.common.messages import say_once
-from rlflow.graph.dims import Dim, at, symbols_of
+from rlflow.graph.dims import Dim, at, multiple, symbols_of
 from rlflow.graph.ir import Graph, Interface
 from rlflow.graph.limits import check_types
 from rlflow.graph.onnx_reader import load_graph
@@ -172,12 +172,8 @@ def _multiple(size, wanted: int) -> Sizes:
 
     For example `8*height` and 224 give {"height": 28}. The result is {} for a size that is no multiple of one symbol.
     """
-    names = symbols_of(size)
-    if len(names) != 1:
-        return {}
-    (name,) = names
-    times = at(size, {name: 1})
-    return {name: max(wanted // times, 1)} if times > 0 and at(size, {name: 2}) == 2 * times else {}
+    found = multiple(size)
+    return {found[0]: max(wanted // found[1], 1)} if found else {}
 
 
 def _solved(interface: Interface, named: Sizes) -> Sizes:

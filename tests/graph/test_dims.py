@@ -19,6 +19,7 @@ from rlflow.graph.dims import (
     equal,
     larger,
     least,
+    multiple,
     parse,
     smaller,
     symbol,
@@ -319,3 +320,11 @@ def test_a_question_about_many_symbols_is_answered_quickly():
     started = time.process_time()
     assert sum(terms) > len(terms) - 1
     assert time.process_time() - started < 1
+
+
+@pytest.mark.parametrize(
+    "text, found",
+    [("s", ("s", 1)), ("8*s", ("s", 8)), ("4*s//3", None), ("s+1", None), ("s*s", None), ("s*t", None), ("-s", None)],
+)
+def test_a_size_is_a_multiple_of_a_symbol_only_if_it_is_one_for_every_value(text, found):
+    assert multiple(parse(text, symbol)) == found
