@@ -34,6 +34,10 @@ class Recalls(Protocol):
 PADDING_FACTOR = 4
 
 
+# Number of operators on a rule's right side that count as one portion of 16 nodes; the other nodes compute sizes.
+PORTION = 12
+
+
 class StepEnv(gym.Env):
     """A Gymnasium environment with one choice per step (RLFlow, section 3.1), for any step-by-step task.
 
@@ -79,7 +83,7 @@ class StepEnv(gym.Env):
       max_steps: number of steps after which an episode is truncated.
       max_nodes, max_edges: the padded sizes; None for slightly more than PADDING_FACTOR times the initial graph. An
         action that leads to a larger graph is masked, together with all later choices of its action type. The size is
-        computed where fewer than 16 nodes or 128 edges are free for each single choice that the action makes.
+        computed where fewer than 16 nodes or 128 edges are free for each PORTION operators that the action adds.
       render_mode: "ansi" or None.
 
     Raises:
@@ -119,6 +123,8 @@ class StepEnv(gym.Env):
                 "location_masks": spaces.Box(0, 1, (n + 1, limit), np.int8),
             }
         )
+        added = [len(rule.target_ops) for rule in getattr(self.task, "rules", ()) if hasattr(rule, "target_ops")]
+        self._portions = [max(-(-count // PORTION), 1) for count in added] or [1] * n  # of each action type
         self.initial = self.state = self.start()
         self._steps, self._earnings = 0, begin(reward, self.initial)
         self._wants_candidates = False
@@ -198,17 +204,20 @@ class StepEnv(gym.Env):
         return self.task.initial
 
     def _fitting_choices(self) -> int:
-        """Return how many single choices certainly fit into the padding, if each adds up to 16 nodes and 128 edges."""
+        """Return how many portions of 16 nodes and 128 edges fit into the padding."""
         arrays = self._arrays
         return min((self.max_nodes - len(arrays.ops)) // 16, (self.max_edges - len(arrays.senders)) // 128)
 
     def _sizes(self) -> dict[int, list[int]]:
-        """Return action type → the number of single choices that each of its choices makes, in the order of indices."""
+        """Return action type → the number of portions that each of its choices adds at most, in the order of indices.
+        """
         if not self._is_compound:
-            return {sort: [1] * count for sort, count in enumerate(self.state.counts.tolist()) if count}
+            counts = enumerate(self.state.counts.tolist())
+            return {sort: [self._portions[sort]] * count for sort, count in counts if count}
         sizes: dict[int, list[int]] = {}
         for match in self.state.matches:
-            sizes.setdefault(match.xfer_id, []).append(len(self.state.choices(match)))
+            portions = self._portions[match.xfer_id] * len(self.state.choices(match))
+            sizes.setdefault(match.xfer_id, []).append(portions)
         return sizes
 
     def _fits(self, xfer_id: int, location: int) -> bool:
@@ -235,7 +244,7 @@ class StepEnv(gym.Env):
         if self._masks_of is not self.state:
             locations = location_masks(self.state.counts, self.encoding_spec)
             certain = self._fitting_choices()
-            if certain < 1 or self._is_compound:
+            if certain < max(self._portions) or self._is_compound:
                 # Valid indices stay a prefix 0 … count − 1; docs/ARCHITECTURE.md promises this.
                 for xfer_id, sizes in self._sizes().items():
                     too_large = (k for k, size in enumerate(sizes) if size > certain and not self._fits(xfer_id, k))

@@ -9,9 +9,11 @@ keep float32 between the operators:
   connect them with operators in float32. ONNX Runtime folds the casts of weights when it makes a session, so the file
   stays as small as the original and the session computes in float32.
 
-A widened model rounds less often than the original, so its outputs differ within the original's rounding error.
+A widened model rounds less often than the original, so its outputs differ within the original's rounding error. Scalars
+of well-known formulas are not rounded at all (`MEANT`).
 """
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -27,6 +29,9 @@ HALVES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 LARGEST_TWIN_BYTES = 2**30  # largest size in bytes of the twin's converted weights; protobuf messages end at 2 GB
 # Largest number of elements of a weight that is stored in float32, so that the rules see its content.
 SMALL = 1024
+# Numbers of formulas such as GELU. In a widened model, a scalar that is one of them, rounded to half precision, becomes
+# the number itself: it is what the exporter meant, and rules recognise it in float32.
+MEANT = (0.044715, math.sqrt(2 / math.pi), math.sqrt(0.5), math.sqrt(2), 1.702, 1 / 6)
 # Names of attributes whose value is the data type of a result.
 _TYPE_ATTRIBUTES = ("to", "dtype", "output_datatype", "output_dtype", "stash_type")
 
@@ -119,14 +124,14 @@ def _widen(graph: onnx.GraphProto, ports: Mapping[str, int], names: FreshNames, 
             if _is_large(tensor) or tensor.name in ports:
                 casted.append(tensor.name)
             else:
-                _convert(tensor, folder)
+                _convert(tensor, folder, MEANT)
     literals = set()
     for node in graph.node:
         for tensor in _tensors_of(_attributes([node])):
             if tensor.data_type in HALVES and _is_large(tensor) and node.op_type == "Constant":
                 literals.add(node.output[0])
             else:
-                _convert(tensor, folder)
+                _convert(tensor, folder, MEANT)
     results = [name for name in ports if name in made and name not in literals]
     renamed = {name: names.new(f"{name} (float32)") for name in (*casted, *sorted(literals), *results)}
     nodes = [_cast(name, renamed[name], TensorProto.FLOAT) for name in casted]
@@ -142,6 +147,11 @@ def _widen(graph: onnx.GraphProto, ports: Mapping[str, int], names: FreshNames, 
     copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
     del graph.node[:]
     graph.node.extend(copies)
+    # Some exporters declare their weights, too. A weight that stays in half precision states its type itself.
+    declared = [value for value in graph.value_info if value.name not in literals.union(casted)]
+    kept = [onnx.ValueInfoProto.FromString(value.SerializeToString()) for value in declared]
+    del graph.value_info[:]
+    graph.value_info.extend(kept)
     for value in graph.output:
         if value.name not in ports:
             value.name = renamed.get(value.name, value.name)
@@ -180,10 +190,20 @@ def _rename_reads(node: onnx.NodeProto, renamed: Mapping[str, str]) -> None:
             value.name = rest.get(value.name, value.name)
 
 
-def _convert(tensor: TensorProto, folder: str) -> None:
-    """Convert a tensor in half precision to float32; leave other tensors unchanged."""
+def _convert(tensor: TensorProto, folder: str, meant: Sequence[float] = ()) -> None:
+    """Convert a tensor in half precision to float32; leave other tensors unchanged.
+
+    Args:
+      tensor: the tensor, which is changed.
+      folder: the folder of external weights.
+      meant: numbers that replace a scalar that is one of them, rounded to half precision.
+    """
     if tensor.data_type in HALVES:
-        array = numpy_helper.to_array(tensor, folder).astype(np.float32)
+        half = numpy_helper.to_array(tensor, folder)
+        array = half.astype(np.float32)
+        for number in meant if half.size == 1 else ():
+            if np.asarray(number).astype(half.dtype) == half.reshape(()):
+                array = np.full(half.shape, number, np.float32)
         tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
 
 

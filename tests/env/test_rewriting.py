@@ -21,7 +21,7 @@ from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_writer import to_model
 from rlflow.graph.shapes import SHAPE_VALUE_LIMIT
 from rlflow.optimisation.validate import validate
-from rlflow.rules.language import RuleSet, load_rules, parse
+from rlflow.rules.language import RuleSet, families, load_rules, parse
 from rlflow.zoo import load
 from tests.suite import at_night, slow
 from tests.toys.tiny import tiny_task
@@ -422,3 +422,24 @@ def test_a_fork_is_independent_of_its_original():
     assert env.state.graph.hash == hash_ and np.array_equal(env.action_masks(), masks)
     actions = [[some.action_space.sample().tolist() for _ in range(5)] for some in (env, fork)]
     assert actions[0] == actions[1]  # Each environment draws from a generator of its own.
+
+
+def test_a_rule_that_adds_many_nodes_never_leaves_the_padding():
+    """Winograd's form of a convolution adds more than 16 nodes."""
+    rng = np.random.default_rng(0)
+    weight = onnx.numpy_helper.from_array(rng.normal(size=(128, 128, 3, 3)).astype(np.float32), "w")
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[1, 128, 32, 32] x) => (float[1, 128, 32, 32] y)
+        { y = Conv<pads = [1, 1, 1, 1]>(x, w) }"""
+    model = onnx.parser.parse_model(text)
+    model.graph.initializer.append(weight)
+    task = Task(load_graph(model), load_rules(families()), AnalyticCost())
+    large = task.rules.index("conv-as-winograd-4")
+    added = len(task.initial.apply(large, 0).arrays().ops) - len(task.initial.arrays().ops)
+    assert added > 16
+    for room in (17, added - 1, added):
+        env = GraphRewriteEnv(task, max_nodes=len(task.initial.arrays().ops) + room)
+        observation, _ = env.reset(seed=0)
+        assert observation["xfer_mask"][large] == (room == added)
+        for xfer_id, location in np.argwhere(observation["location_masks"][:-1]).tolist():
+            env.reset()
+            env.step((xfer_id, location))

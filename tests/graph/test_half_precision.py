@@ -14,6 +14,8 @@ from rlflow.graph.onnx_runtime import run, session
 from rlflow.graph.onnx_writer import to_model
 from rlflow.optimisation.receipt import make_receipt, replay
 from rlflow.optimisation.validate.numerics import relative_error
+from rlflow.rules.language import families, load_rules
+from rlflow.rules.locations import MatchTable
 from rlflow.search.descents import greedy
 from tests.suite import slow
 from tests.toys.half import halved
@@ -128,3 +130,23 @@ def test_sequences_of_a_widened_model_are_float32():
         { s = SequenceConstruct(b, a)  y = ConcatFromSequence<axis = 0>(s) }"""))
     given = {"a": np.float16([1, 2]), "b": np.float16([3, 4])}
     assert run(session(widened(model, ""), 1), given)[0].tolist() == [3, 4, 1, 2]
+
+
+def test_scalars_of_gelu_are_those_that_the_exporter_meant():
+    text = """<ir_version: 8, opset_import: ["" : 20]> g (float16[2, 8] x) => (float16[2, 8] y)
+        { p = Pow(x, three)  m = Mul(p, c)  a = Add(x, m)  n = Mul(a, s)  t = Tanh(n)  u = Add(t, one)
+          v = Mul(x, half)  y = Mul(v, u) }"""
+    model = parser.parse_model(text)
+    for name, value in {"half": 0.5, "one": 1, "three": 3, "c": 0.044715, "s": 0.7978845}.items():
+        model.graph.initializer.append(numpy_helper.from_array(np.float16(value), name))
+    rules = load_rules(families())
+    assert MatchTable(rules, load_graph(model, widen=True)).counts[rules.index("gelu-tanh")] == 1
+
+
+def test_a_declared_weight_that_stays_in_half_precision_keeps_its_type():
+    text = "g (float16[2, 64] x) => (float16[2, 32] y) { y = MatMul(x, w) }"
+    model = parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> {text}')
+    model.graph.initializer.append(numpy_helper.from_array(np.ones((64, 32), np.float16), "w"))
+    model.graph.value_info.append(onnx.helper.make_tensor_value_info("w", TensorProto.FLOAT16, [64, 32]))
+    onnx.checker.check_model(widened(model, ""), full_check=True)
+    onnx.checker.check_model(to_model(load_graph(model, widen=True)), full_check=True)
