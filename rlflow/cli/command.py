@@ -222,8 +222,8 @@ def following(run, outcome: dict, out: Path | str) -> tuple:
     """Return the words of the next command that is suggested after a delivery.
 
     For rewriting, this is `validate` for the delivered file, `measure` if the file is meant for another machine, or
-    `bound` if the original was delivered. A one-shot task suggests a training with the next seed. Other tasks suggest
-    an evaluation of the world model.
+    `bound` if the original was delivered. Other tasks suggest an evaluation of the world model, or a training with the
+    next seed if there is none.
 
     Args:
       run: the `RunFolder`.
@@ -232,15 +232,12 @@ def following(run, outcome: dict, out: Path | str) -> tuple:
     """
     from rlflow.common.task import ONE_SHOT
 
-    if run.spec.shape == ONE_SHOT:
+    if run.config.task.name != "rewriting":
+        if run.spec.shape != ONE_SHOT and run.results("train-wm"):
+            return ("eval", "--run", run.path, "--what", "world-model")
         seed = run.config.seed + 1
         again = f"{run.path}-seed-{seed}"
         return ("train-controller", "--run", again, "--config", run.path / "config.yaml", "--seed", seed)
-    if run.config.task.name != "rewriting" and run.results("train-wm"):
-        return ("eval", "--run", run.path, "--what", "world-model")
-    if run.config.task.name != "rewriting":
-        return ("train-controller", "--run", f"{run.path}-seed-{run.config.seed + 1}", "--config",
-                run.path / "config.yaml", "--seed", run.config.seed + 1)  # fmt: skip
     model, *shapes = model_words(run.config, run.source)
     inputs = input_words(run.config.inputs)
     if outcome["delivered"] == "original":

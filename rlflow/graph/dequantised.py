@@ -27,6 +27,7 @@ from onnx import TensorProto, helper, numpy_helper
 from rlflow.common.errors import RLFlowError
 from rlflow.graph.half_precision import graphs
 from rlflow.graph.naming import FreshNames
+from rlflow.graph.repairs import plain_domain
 
 QUANTISERS = ("QuantizeLinear", "DynamicQuantizeLinear")
 LEAST_OPSET = 11  # oldest opset in which the bounds of a Clip are inputs
@@ -68,7 +69,7 @@ def dequantised(model: onnx.ModelProto, folder: str, keep: Sequence[str] = ()) -
       RLFlowError: no quantised operator of the main graph can be converted, the opset is below LEAST_OPSET, or `keep`
         names a tensor.
     """
-    opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 0)
+    opset = next((entry.version for entry in model.opset_import if not plain_domain(entry.domain)), 0)
     if opset < LEAST_OPSET:
         raise RLFlowError(f"the model stays quantised, because its opset {opset} is below {LEAST_OPSET}")
     tensors = {name for node in model.graph.node for name in (*node.input, *node.output)}

@@ -116,8 +116,9 @@ def test_a_model_behind_a_link_is_opened_again(tmp_path):
     (tmp_path / "blobs").mkdir()
     save_model(load(MODEL), tmp_path / "blobs" / "aaa")
     (tmp_path / "m.onnx").symlink_to(tmp_path / "blobs" / "aaa")
-    for _ in range(2):
-        RunFolder.open(tmp_path / "run", str(tmp_path / "m.onnx"), overrides=["task.name=ordering"])
+    words, options = (tmp_path / "run", str(tmp_path / "m.onnx")), ["task.name=ordering"]
+    opened = [RunFolder.open(*words, overrides=options) for _ in range(2)]
+    assert [run.source for run in opened] == [tmp_path / "m.onnx"] * 2
 
 
 def test_an_ordering_cannot_be_opened_again_with_other_sizes(tmp_path):
