@@ -167,7 +167,7 @@ class Bench:
         measurements = AllMeasurements(folder / "measurements.json", self.measure_seconds * (1 - LAST_SHARE))
 
         def make() -> CandidateEnv:
-            env = GraphRewriteEnv(spec.make_task(), spec.make_reward(), STEPS)
+            env = GraphRewriteEnv(spec.make_task(), spec.make_reward(), STEPS, with_graph=False)
             return CandidateEnv(ChargedEnv(env, measurements), config.layers, config.gains)
 
         try:

@@ -87,7 +87,7 @@ def values(name: str, kind: str, variant: str, seed: int, folder: Path) -> dict:
     test, train = problems(name)
     options = OPTIONS | OF_SET[name] | VARIANTS[variant] | {"search": VALUES[kind][0]}
     agent = AStar(AStarConfig(**options), test[0].encoding_spec, seed)
-    agent.train(lambda: MultiModelEnv([StateEnv(StepEnv(task)) for task in train]), seed, folder)
+    agent.train(lambda: MultiModelEnv([StateEnv(StepEnv(task, with_graph=False)) for task in train]), seed, folder)
     costs = {
         method: {
             str(limit): sum(agent.searched(task.initial, limit, seed, method)[0].state.objective for task in test)

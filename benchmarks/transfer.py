@@ -75,7 +75,8 @@ def agent(seed: int, *also: str):
 
 def environment(model: str, config) -> CandidateEnv:
     spec = EnvSpec(model, cost="analytic", reward="relative", threads=1)
-    return CandidateEnv(GraphRewriteEnv(spec.make_task(), spec.make_reward(), STEPS), config.layers, config.gains)
+    env = GraphRewriteEnv(spec.make_task(), spec.make_reward(), STEPS, with_graph=False)
+    return CandidateEnv(env, config.layers, config.gains)
 
 
 def learn(seed: int, models: list[str], folder: Path):

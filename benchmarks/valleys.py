@@ -205,7 +205,7 @@ class Cell:
         self.start_clock()  # importing TensorFlow does not count
 
         def make() -> CandidateEnv:
-            env = GraphRewriteEnv(self.task, self.spec.make_reward(), STEPS)
+            env = GraphRewriteEnv(self.task, self.spec.make_reward(), STEPS, with_graph=False)
             return CandidateEnv(TimedEnv(env, self, found), config.layers, config.gains)
 
         try:

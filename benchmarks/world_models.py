@@ -151,7 +151,8 @@ class Learning:
         """Return one greedy and then SAMPLES sampled episodes of an agent on the real graph."""
         from controllers.recording import recorded
 
-        env = GraphRewriteEnv(self.task, self.spec.make_reward(), self.config.controller.max_steps)
+        reward, max_steps = self.spec.make_reward(), self.config.controller.max_steps
+        env = GraphRewriteEnv(self.task, reward, max_steps, with_graph=False)
         return list(islice(recorded(agent, env, self.load_model(), self.seed + 1), 1 + SAMPLES))
 
 

@@ -432,7 +432,9 @@ class TaskSpec(Protocol):
         """Create the reward function. Step-by-step tasks only."""
 
     def make_env(self, task: Task, max_steps: int) -> gymnasium.Env:
-        """Create the real environment (see `rlflow.env.step.StepEnv`). Step-by-step tasks only.
+        """Create the real environment of controllers, a `rlflow.env.step.StepEnv` without the graph in observations.
+
+        Step-by-step tasks only.
 
         Args:
           task: result of `make_task`.

@@ -85,6 +85,9 @@ class StepEnv(gym.Env):
         action that leads to a larger graph is masked, together with all later choices of its action type. The size is
         computed where fewer than 16 nodes or 128 edges are free for each PORTION operators that the action adds.
       render_mode: "ansi" or None.
+      with_graph: False for an environment inside a wrapper that encodes the state itself, such as
+        `worldmodel.latent_env.LatentEnv`. Observations then contain only `xfer_mask` and `location_masks`, and the
+        graph may grow without limit.
 
     Raises:
       RLFlowError: the initial graph has more nodes or edges than the padded sizes.
@@ -95,30 +98,16 @@ class StepEnv(gym.Env):
     def __init__(
         self, task: Task, reward: Reward = relative, max_steps: int = EnvOptions.max_steps,
         max_nodes: int | None = None, max_edges: int | None = None, render_mode: str | None = None,
+        with_graph: bool = True,
     ):  # fmt: skip
         self.task, self.reward, self.max_steps, self.render_mode = task, reward, max_steps, render_mode
-        first, self.encoding_spec = task.initial.arrays(), task.encoding_spec
-        self.max_nodes = max_nodes or PADDING_FACTOR * len(first.ops) + 32
-        self.max_edges = max_edges or PADDING_FACTOR * len(first.senders) + 128
-        if len(first.ops) > self.max_nodes or len(first.senders) > self.max_edges:
-            raise RLFlowError(
-                f"the graph has {len(first.ops)} nodes and {len(first.senders)} edges, more than the padding of "
-                f"{self.max_nodes} and {self.max_edges}; raise max_nodes and max_edges"
-            )
+        self.encoding_spec, self._with_graph = task.encoding_spec, with_graph
         n, limit = self.encoding_spec.n_rules, self.encoding_spec.max_locations
         self.action_space = spaces.MultiDiscrete([n + 1, limit])
-        floats = lambda *shape: spaces.Box(-1e9, 1e9, shape, np.float32)  # noqa: E731
-        index = lambda high, *shape: spaces.Box(0, high, shape, np.int32)  # noqa: E731
+        graph = self._graph_spaces(max_nodes, max_edges) if with_graph else {}
         self.observation_space = spaces.Dict(
-            {
-                "ops": index(self.encoding_spec.n_ops, self.max_nodes),
-                "nodes": floats(self.max_nodes, self.encoding_spec.node_features),
-                "edges": floats(self.max_edges, self.encoding_spec.edge_features),
-                "senders": index(self.max_nodes, self.max_edges),
-                "receivers": index(self.max_nodes, self.max_edges),
-                "n_node": index(self.max_nodes, 1),
-                "n_edge": index(self.max_edges, 1),
-                "globals": floats(self.encoding_spec.global_features),
+            graph
+            | {
                 "xfer_mask": spaces.Box(0, 1, (n + 1,), np.int8),
                 "location_masks": spaces.Box(0, 1, (n + 1, limit), np.int8),
             }
@@ -199,6 +188,29 @@ class StepEnv(gym.Env):
 
     # -- inside ------------------------------------------------------------------------------------
 
+    def _graph_spaces(self, max_nodes: int | None, max_edges: int | None) -> dict[str, spaces.Space]:
+        """Set the padded sizes, and return the spaces of the padded graph in observations; see the class."""
+        first, spec = self.task.initial.arrays(), self.encoding_spec
+        self.max_nodes = max_nodes or PADDING_FACTOR * len(first.ops) + 32
+        self.max_edges = max_edges or PADDING_FACTOR * len(first.senders) + 128
+        if len(first.ops) > self.max_nodes or len(first.senders) > self.max_edges:
+            raise RLFlowError(
+                f"the graph has {len(first.ops)} nodes and {len(first.senders)} edges, more than the padding of "
+                f"{self.max_nodes} and {self.max_edges}; raise max_nodes and max_edges"
+            )
+        floats = lambda *shape: spaces.Box(-1e9, 1e9, shape, np.float32)  # noqa: E731
+        index = lambda high, *shape: spaces.Box(0, high, shape, np.int32)  # noqa: E731
+        return {
+            "ops": index(spec.n_ops, self.max_nodes),
+            "nodes": floats(self.max_nodes, spec.node_features),
+            "edges": floats(self.max_edges, spec.edge_features),
+            "senders": index(self.max_nodes, self.max_edges),
+            "receivers": index(self.max_nodes, self.max_edges),
+            "n_node": index(self.max_nodes, 1),
+            "n_edge": index(self.max_edges, 1),
+            "globals": floats(spec.global_features),
+        }
+
     def start(self) -> State:
         """Return the state at which every episode begins."""
         return self.task.initial
@@ -243,17 +255,32 @@ class StepEnv(gym.Env):
         """Return (xfer_mask int8 [N + 1], location_masks int8 [N + 1, L]) of the current state."""
         if self._masks_of is not self.state:
             locations = location_masks(self.state.counts, self.encoding_spec)
-            certain = self._fitting_choices()
-            if certain < max(self._portions) or self._is_compound:
-                # Valid indices stay a prefix 0 … count − 1; docs/ARCHITECTURE.md promises this.
-                for xfer_id, sizes in self._sizes().items():
-                    too_large = (k for k, size in enumerate(sizes) if size > certain and not self._fits(xfer_id, k))
-                    locations[xfer_id, next(too_large, len(sizes)) :] = 0
+            if self._with_graph:
+                self._mask_too_large(locations)
             self._masks_of, self._masks_cache = self.state, (locations[:, 0].copy(), locations)
         return self._masks_cache
 
+    def _mask_too_large(self, locations: np.ndarray) -> None:
+        """Mask the choices whose graph exceeds the padding, and all later choices of the same action type.
+
+        Valid indices thus stay a prefix 0 … count − 1; docs/ARCHITECTURE.md promises this.
+
+        Args:
+          locations: int8 [N + 1, L], the location masks; modified.
+        """
+        certain = self._fitting_choices()
+        if certain >= max(self._portions) and not self._is_compound:
+            return
+        for xfer_id, sizes in self._sizes().items():
+            too_large = (k for k, size in enumerate(sizes) if size > certain and not self._fits(xfer_id, k))
+            locations[xfer_id, next(too_large, len(sizes)) :] = 0
+
     def _observation(self) -> dict[str, np.ndarray]:
-        arrays, (xfer_mask, location_masks) = self._arrays, self._masks()
+        xfer_mask, location_masks = self._masks()
+        masks = {"xfer_mask": xfer_mask.copy(), "location_masks": location_masks.copy()}
+        if not self._with_graph:
+            return masks
+        arrays = self._arrays
         return {
             "ops": _padded(arrays.ops, self.max_nodes),
             "nodes": _padded(arrays.nodes, self.max_nodes),
@@ -263,8 +290,7 @@ class StepEnv(gym.Env):
             "n_node": np.array([len(arrays.ops)], np.int32),
             "n_edge": np.array([len(arrays.senders)], np.int32),
             "globals": arrays.globals.copy(),
-            "xfer_mask": xfer_mask.copy(),
-            "location_masks": location_masks.copy(),
+            **masks,
         }
 
     def _info(self, valid: bool, taken: int | None = None) -> dict[str, Any]:

@@ -199,7 +199,7 @@ class PlainSpec:
             return replace(self, source=str(self.fetch(model, 0, Path(folder)))).make_task()
 
     def make_env(self, task: Task, max_steps: int) -> StepEnv:
-        return StepEnv(task, self.make_reward(), max_steps)
+        return StepEnv(task, self.make_reward(), max_steps, with_graph=False)
 
     def deliver(self, task: Task, candidates: Sequence, folder: Path, config: Mapping) -> dict:
         carry_out = deliver_decisions if self.shape == ONE_SHOT else deliver_steps

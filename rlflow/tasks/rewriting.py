@@ -145,7 +145,7 @@ class RewritingSpec(EnvSpec):
         return self.open(zoo_or_path(model))
 
     def make_env(self, task: Task, max_steps: int) -> GraphRewriteEnv:
-        return GraphRewriteEnv(task, self.make_reward(), max_steps)
+        return GraphRewriteEnv(task, self.make_reward(), max_steps, with_graph=False)
 
     def deliver(
         self,

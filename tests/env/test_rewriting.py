@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rlflow.common.errors import RLFlowError
+from rlflow.common.task import location_masks
 from rlflow.costs import GraphCost
 from rlflow.costs.analytic import AnalyticCost
 from rlflow.env import observation as observed
@@ -22,6 +23,7 @@ from rlflow.graph.onnx_writer import to_model
 from rlflow.graph.shapes import SHAPE_VALUE_LIMIT
 from rlflow.optimisation.validate import validate
 from rlflow.rules.language import RuleSet, families, load_rules, parse
+from rlflow.tasks.rewriting import RewritingSpec
 from rlflow.zoo import load
 from tests.suite import at_night, slow
 from tests.toys.tiny import tiny_task
@@ -225,6 +227,25 @@ def test_all_normalisations_can_be_folded_within_the_usual_padding():
     observation, limit = env.step((fold, 0))[0], env.encoding_spec.max_locations  # An invalid action changes nothing.
     assert env.state.counts[fold] == 0 and len(env.state.arrays().ops) > 2 * len(env.initial.arrays().ops)
     assert np.array_equal(observation["location_masks"][:-1].sum(axis=1), np.minimum(env.state.counts, limit))
+
+
+def test_without_the_graph_no_action_is_masked_for_its_size():
+    task = tiny_task("tiny_resnet18")
+    task = Task(task.graph, growing_rules(), task.cost, 20)
+    environments = [
+        GraphRewriteEnv(task, max_steps=300, with_graph=False),
+        RewritingSpec("tiny_resnet18").make_env(task, 300),  # the environment of controllers
+    ]
+    limit = GraphRewriteEnv(task).max_nodes  # The padding of observations with the graph.
+    for env in environments:
+        env.reset()
+        while len(env.state.arrays().ops) <= limit:
+            observation, _, _, truncated, info = env.step((0, 0))
+            assert info["valid"] and not truncated
+            assert observation.keys() == {"xfer_mask", "location_masks"} and env.observation_space.contains(observation)
+            np.testing.assert_array_equal(
+                observation["location_masks"], location_masks(env.state.counts, env.encoding_spec)
+            )
 
 
 def test_a_graph_that_does_not_fit_is_refused():
