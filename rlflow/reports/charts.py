@@ -9,7 +9,7 @@ import io
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
-from math import isfinite
+from math import isfinite, nan
 from pathlib import Path
 from threading import RLock
 from xml.etree import ElementTree
@@ -121,12 +121,12 @@ def bars(values: Mapping[str, float], x_label: str):
     """Return a figure of horizontal bars, each with its name and its value as a number.
 
     Args:
-      values: name of a bar → its value.
+      values: name of a bar → its value; a value that is not finite has a name and no bar.
       x_label: the title of the axis of values.
     """
     figure = new_figure(WIDTH, ROW * len(values) + 0.7)
     axes = figure.subplots()
-    drawn = axes.barh(range(len(values)), list(values.values()), height=0.6)
+    drawn = axes.barh(range(len(values)), [one if isfinite(one) else nan for one in values.values()], height=0.6)
     axes.bar_label(drawn, [f"{value:.3g}" for value in values.values()], padding=3)
     axes.set_yticks(range(len(values)), [label(name) for name in values])
     axes.set(xlabel=x_label)
@@ -167,7 +167,7 @@ def heatmap(rows: Sequence[str], columns: Sequence[str], counts: Mapping[tuple[s
 
     Args:
       rows, columns: the names of the rows and of the columns.
-      counts: (row, column) → count; a missing count is 0.
+      counts: (row, column) → count; a count that is missing or not finite is left out, as 0 is.
     """
     from matplotlib.patches import Rectangle
 
@@ -175,10 +175,11 @@ def heatmap(rows: Sequence[str], columns: Sequence[str], counts: Mapping[tuple[s
     slanting = 0.04 * max(map(len, names), default=0)  # inches, for the longest name
     figure = new_figure(max(WIDTH, 0.5 * len(columns) + 2.5), ROW * len(rows) + 0.5 + slanting)
     axes = figure.subplots()
-    most = max(counts.values(), default=0)
+    known = {cell: count for cell, count in counts.items() if isfinite(count)}
+    most = max(known.values(), default=0)
     for y, row in enumerate(rows):
         for x, column in enumerate(columns):
-            if count := counts.get((row, column), 0):
+            if count := known.get((row, column), 0):
                 axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, color=COLOURS[0], alpha=0.6 * count / most, lw=0))
                 axes.text(x, y, f"{count:.3g}", ha="center", va="center")
     axes.set_xticks(range(len(columns)), names, rotation=30, ha="right")

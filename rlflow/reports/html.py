@@ -7,6 +7,7 @@ changed. The page is one file without scripts, and needs no network.
 import shlex
 import time
 from collections.abc import Mapping, Sequence
+from math import isfinite
 from pathlib import Path
 
 from rlflow.common.files import write_text
@@ -333,12 +334,14 @@ def _controls_note(candidates: dict) -> str:
 
 
 def learning_curves(curves: Mapping[str, Mapping[str, list]]) -> list[tuple[str, str, list]]:
-    """Return (name of the training, title, curve) for each curve with at least two points.
+    """Return (name of the training, title, points with finite values) for each curve with at least two such points.
 
     Args:
       curves: name of a training → title → curve, a list of (step, value).
     """
-    return [(name, title, curve) for name, of in curves.items() for title, curve in of.items() if len(curve) > 1]
+    every = [(name, title, curve) for name, of in curves.items() for title, curve in of.items()]
+    known = [(name, title, [point for point in curve if isfinite(point[1])]) for name, title, curve in every]
+    return [one for one in known if len(one[2]) > 1]
 
 
 def _training(curves: dict, outcome: dict) -> Safe | None:

@@ -4,6 +4,7 @@ import json
 import re
 import threading
 from html.parser import HTMLParser
+from math import inf, isnan, nan
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from rlflow.env.state import Task
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.reports import charts
 from rlflow.reports.changes import change, draw, operators
-from rlflow.reports.html import write_html
+from rlflow.reports.html import learning_curves, write_html
 from rlflow.reports.markup import VOID, Safe, tag
 from rlflow.reports.regions import Step, by_rule, groups, opened_gains, regions, shown, trace
 from rlflow.search.descents import greedy
@@ -506,6 +507,21 @@ def test_unknown_values_are_not_drawn():
     (plane,) = charts.intervals([("a", [known]), ("b", [none]), ("c", [known | {"low": None}])], ["x"]).axes
     zero, interval, *dots = [line.get_xydata().tolist() for line in plane.lines]
     assert interval == [[0.5, 0.0], [2.0, 0.0]] and dots == [[[1.0, 0.0]], [[1.0, 2.0]]]
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize("bad", [nan, inf, -inf])
+def test_values_that_are_not_finite_are_left_out_of_bars_and_heatmaps(bad):
+    figure = charts.heatmap(["a"], ["x", "y"], {("a", "x"): bad, ("a", "y"): 4})
+    assert [cell.get_alpha() for cell in figure.axes[0].patches] == [0.6] and Page(svg_of(figure))
+    figure = charts.bars({"one": 1.0, "diverged": bad}, "return")
+    one, none = (bar.get_width() for bar in figure.axes[0].patches)
+    assert one == 1.0 and isnan(none) and Page(svg_of(figure))
+
+
+def test_a_curve_with_fewer_than_two_finite_values_is_not_drawn():
+    curves = {"diverged": [(0, 1.0), (1, nan), (2, inf)], "interrupted": [(0, 1.0), (1, nan), (2, 3.0)]}
+    assert learning_curves({"ppo-1": curves}) == [("ppo-1", "interrupted", [(0, 1.0), (2, 3.0)])]
 
 
 @pytest.mark.parametrize(
