@@ -3,8 +3,8 @@
 The table of timings has one row for each signature, machine, number of threads and version of ONNX Runtime. Other
 tables hold end-to-end measurements: the effect of rule families on whole files (`rlflow.optimisation.contest`) and the
 latencies of graphs (`rlflow.costs.measurements`). Timings are a cache: they are deleted if the file has an older
-format. End-to-end measurements stay. Tables that only earlier versions used, `measurements`, `graphs` and `kernels`,
-are ignored.
+format. End-to-end measurements stay. Tables that only earlier versions used, `measurements`, `graphs`, `kernels` and
+`latencies`, are ignored.
 
 Look-ups return the timings of one machine. This is the present machine, or the machine whose timings were imported
 (`rlflow.costs.target`). After such an import the database belongs to that other machine, and the present machine adds
@@ -55,12 +55,12 @@ TIMED_AS = f"""SELECT signature FROM timings WHERE {_KEY} UNION ALL SELECT timed
 # Measured effects of rule families: the latency of a file with a family's rewrites / its latency without them.
 FAMILIES = """CREATE TABLE IF NOT EXISTS families (
     family TEXT, threads INTEGER, machine TEXT, onnxruntime TEXT, date TEXT, ratio REAL, low REAL, high REAL)"""
-# Measured latencies of graphs, relative to their originals: one row for each graph.
-LATENCIES = """CREATE TABLE IF NOT EXISTS latencies (
-    graph TEXT, original TEXT, sizes TEXT, threads INTEGER, machine TEXT, onnxruntime TEXT, date TEXT,
+# Measured latencies of graphs, relative to their originals: one row for each graph and each set of conditions.
+LATENCIES = """CREATE TABLE IF NOT EXISTS graph_latencies (
+    graph TEXT, original TEXT, conditions TEXT, threads INTEGER, machine TEXT, onnxruntime TEXT, date TEXT,
     ratio REAL, low REAL, high REAL, original_ms REAL, pairs INTEGER, seconds REAL,
-    PRIMARY KEY (graph, original, sizes, threads, machine, onnxruntime))"""
-BESIDE = ("kernel_digests", "families", "latencies")  # tables from which `clear` also deletes rows
+    PRIMARY KEY (graph, original, conditions, threads, machine, onnxruntime))"""
+BESIDE = ("kernel_digests", "families", "graph_latencies")  # tables from which `clear` also deletes rows
 TARGET = "CREATE TABLE IF NOT EXISTS target (machine TEXT)"  # a row if the timings are of another machine
 OURS = {"signature", "median_ns"}  # columns that the table of timings has in all formats so far
 SUFFIXES = ".sqlite", ".db"  # endings of the name of a new database
@@ -342,23 +342,24 @@ class TimingDatabase:
             sums[family] = total + weight * math.log(ratio), weights + weight
         return {family: math.exp(total / weights) for family, (total, weights) in sorted(sums.items())}
 
-    def keep_latency(self, graph: str, original: str, sizes: str, threads: int, latency: Latency) -> None:
+    def keep_latency(self, graph: str, original: str, conditions: str, threads: int, latency: Latency) -> None:
         """Store the latency of a graph relative to its original.
 
         Args:
           graph, original: hashes of the graph and its original.
-          sizes: sizes of the symbols as text (`measurements.sizes_text`).
+          conditions: conditions of the measurement as text (`Probe.conditions`).
           threads: threads of ONNX Runtime.
           latency: the latency.
 
         Raises:
           RLFlowError: a latency is stored already for these arguments.
         """
-        self._add("INSERT INTO latencies", (graph, original, sizes), threads, *latency)
+        self._add("INSERT INTO graph_latencies", (graph, original, conditions), threads, *latency)
 
-    def latency(self, graph: str, original: str, sizes: str, threads: int) -> Latency | None:
+    def latency(self, graph: str, original: str, conditions: str, threads: int) -> Latency | None:
         """Return the latency that `keep_latency` stored with the same arguments; None if it stored nothing."""
-        rows = self._select(Latency._fields, "latencies", threads, graph=graph, original=original, sizes=sizes)
+        key = {"graph": graph, "original": original, "conditions": conditions}
+        rows = self._select(Latency._fields, "graph_latencies", threads, **key)
         return Latency(*rows[0]) if rows else None
 
     @contextlib.contextmanager

@@ -1,31 +1,23 @@
 """Measured latencies of whole graphs, stored in the timing database for later runs.
 
 `Latencies` returns latencies of graphs to an agent and sums the duration of all measurements. If an earlier run has
-measured a graph, its latency is looked up, but its duration counts all the same. Agents can therefore be compared at
-equal measurement time. A measurement is lost if the graph does not run, or if the measuring process dies or exceeds its
-time limit. A lost measurement stays lost for the run, so that the reward of a step is reproducible. Lost measurements
-are not stored, so another run measures the graph again.
+measured a graph under the same conditions (`Probe.conditions`), its latency is looked up, but its duration counts all
+the same. Agents can therefore be compared at equal measurement time. A measurement is lost if the graph does not run,
+or if the measuring process dies or exceeds its time limit. A lost measurement stays lost for the run, so that the
+reward of a step is reproducible. Lost measurements are not stored, so another run measures the graph again.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
 
 from rlflow.common.errors import RLFlowError
 from rlflow.common.messages import say
 from rlflow.costs.database import TimingDatabase
-from rlflow.costs.probe import Latency, LostMeasurement
+from rlflow.costs.probe import Latency, LostMeasurement, Probe, Sizes, sizes_text
 from rlflow.graph.ir import Graph
 
 # The number of consecutive lost measurements after which `Latencies` gives up, because then the machine or the model is
 # at fault, not one graph.
 MOST_LOST = 5
-
-Sizes = Sequence[Mapping[str, int]]  # for each typical size, symbol → size
-Measure = Callable[[Graph, Graph, Sizes], Latency]  # see `rlflow.costs.probe.Probe`
-
-
-def sizes_text(sizes: Sizes) -> str:
-    return repr([sorted(one.items()) for one in sizes])
 
 
 class Latencies:
@@ -37,11 +29,11 @@ class Latencies:
       seconds: total duration of the measurements of all requested graphs, lost and stored measurements included.
     """
 
-    def __init__(self, database: TimingDatabase, threads: int, measure: Measure):
+    def __init__(self, database: TimingDatabase, threads: int, probe: Probe):
         database.check_here()
         self.database, self.threads, self.seconds = database, threads, 0.0
-        self._measure = measure
-        self._known: dict[tuple[str, str, str], Latency] = {}
+        self._probe = probe
+        self._known: dict[tuple[str, str, str], Latency] = {}  # (graph, original, sizes) → latency
         self._lost_in_a_row = 0
 
     def of(self, original: Graph, graph: Graph, sizes: Sizes) -> Latency:
@@ -55,12 +47,13 @@ class Latencies:
         Raises:
           RLFlowError: MOST_LOST measurements in a row were lost, or ONNX Runtime refuses the original.
         """
-        key = graph.hash, original.hash, sizes_text(sizes)
-        if key not in self._known:
+        asked = graph.hash, original.hash, sizes_text(sizes)
+        if asked not in self._known:
+            key = graph.hash, original.hash, self._probe.conditions(sizes)
             latency = self.database.latency(*key, self.threads) or self._new(key, original, graph, sizes)
             self.seconds += latency.seconds
-            self._known[key] = latency
-        return self._known[key]
+            self._known[asked] = latency
+        return self._known[asked]
 
     def _new(self, key: tuple, original: Graph, graph: Graph, sizes: Sizes) -> Latency:
         with self.database.lock():
@@ -72,7 +65,7 @@ class Latencies:
     def _measured(self, key: tuple, original: Graph, graph: Graph, sizes: Sizes) -> Latency:
         started = time.monotonic()
         try:
-            latency = self._measure(original, graph, sizes)
+            latency = self._probe(original, graph, sizes)
         except LostMeasurement as error:
             self._lost_in_a_row += 1
             if self._lost_in_a_row == MOST_LOST:

@@ -4,6 +4,7 @@ A worker process keeps the session of the original. Original and graph run in tu
 of their latencies. If the worker crashes or exceeds the time limit, one measurement is lost and the worker is replaced.
 """
 
+import hashlib
 import math
 import tempfile
 import time
@@ -15,15 +16,22 @@ import numpy as np
 import onnxruntime
 
 from rlflow.common.errors import RLFlowError
+from rlflow.common.files import file_hash
 from rlflow.common.processes import Worker, WorkerDied
 from rlflow.costs.measured import pairs_beside, warm_session
 from rlflow.costs.timing import median_with_interval
 from rlflow.graph import custom_ops
 from rlflow.graph.feeds import Feeds
-from rlflow.graph.ir import Graph
+from rlflow.graph.ir import Constant, Graph
 from rlflow.graph.onnx_writer import save_graph
 
 SEED = 0  # seed of the random inputs of a `Probe`
+
+Sizes = Sequence[Mapping[str, int]]  # for each typical size, symbol → size
+
+
+def sizes_text(sizes: Sizes) -> str:
+    return repr([sorted(one.items()) for one in sizes])
 
 
 class Latency(NamedTuple):
@@ -91,7 +99,22 @@ class Probe:
         # The worker stays with the process that started it.
         return Probe, (self.threads, self.seconds, self.limit, self.feeds)
 
-    def __call__(self, original: Graph, graph: Graph, sizes: Sequence[Mapping[str, int]]) -> Latency:
+    def conditions(self, sizes: Sizes) -> str:
+        """Return a text that is equal for measurements under equal conditions.
+
+        The conditions are the sizes, the inputs, the seconds of the runs and the libraries of custom operators. Graphs
+        and threads are not part of the text.
+
+        Args:
+          sizes: for each point to measure at, symbol → size.
+
+        Raises:
+          RLFlowError: the inputs cannot be made, or a library cannot be read.
+        """
+        inputs = self.feeds and hashlib.sha256(repr(_digests(_inputs(self.feeds, sizes))).encode()).hexdigest()
+        return repr((sizes_text(sizes), inputs, float(self.seconds), file_hash(*custom_ops.loaded())))
+
+    def __call__(self, original: Graph, graph: Graph, sizes: Sizes) -> Latency:
         """Measure a graph beside its original.
 
         Args:
@@ -127,6 +150,20 @@ class Probe:
             raise LostMeasurement(str(error)) from error
 
 
+def _inputs(feeds: Feeds, sizes: Sizes) -> list[dict[str, np.ndarray]]:
+    """Return the input arrays by name for each size."""
+    return list(feeds.at({str(k): one for k, one in enumerate(sizes)}, SEED).values())
+
+
+def _digests(value: object) -> object:
+    """Return a copy of nested lists and dictionaries in which each array is replaced by its digest."""
+    if isinstance(value, np.ndarray):
+        return Constant.of(value).digest
+    if isinstance(value, list):
+        return [_digests(one) for one in value]
+    return {key: _digests(one) for key, one in value.items()} if isinstance(value, dict) else value
+
+
 # -- in the worker ---------------------------------------------------------------------------------
 
 
@@ -147,7 +184,7 @@ def _open(
     """
     global _kept
     custom_ops.load(libraries)
-    inputs = list((feeds or Feeds.of(path)).at({str(k): one for k, one in enumerate(sizes)}, SEED).values())
+    inputs = _inputs(feeds or Feeds.of(path), sizes)
     _kept = _Kept(warm_session(path, inputs, threads), inputs)
 
 

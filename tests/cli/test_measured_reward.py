@@ -72,7 +72,7 @@ def test_a_killed_collection_keeps_its_shards_and_resumes_to_the_same_result(kil
 def test_the_measured_seconds_of_episodes_equal_the_latencies_in_the_database(collected):
     episodes = read_episodes(collected / "run" / "episodes", 4)
     with TimingDatabase(collected / "costs.sqlite").connected() as connection:
-        stored = dict(connection.execute("SELECT graph, seconds FROM latencies").fetchall())
+        stored = dict(connection.execute("SELECT graph, seconds FROM graph_latencies").fetchall())
     measured = {graph: seconds for episode in episodes for graph, seconds in episode.measurements.items()}
     assert measured == stored
     assert any(np.any(episode.rewards) for episode in episodes)

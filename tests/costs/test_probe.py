@@ -13,7 +13,9 @@ from rlflow.costs.database import TimingDatabase
 from rlflow.costs.measured import MIN_PAIRS, Run
 from rlflow.costs.measurements import Latencies
 from rlflow.costs.probe import Latency, LostMeasurement, Probe
-from tests.costs.graphs import graph
+from rlflow.graph import custom_ops
+from rlflow.graph.feeds import Feeds
+from tests.costs.graphs import graph, model
 from tests.suite import slow
 from tests.toys.tiny import tiny_task
 
@@ -55,6 +57,26 @@ def test_a_kept_session_and_a_new_session_run_alternately(monkeypatch):
     assert pairs.tolist() == [[2.0, 1.0]] * MIN_PAIRS
     assert [set(turn) for turn in zip(order[::2], order[1::2], strict=True)] == [{"kept", "of graph"}] * MIN_PAIRS
     assert order[0] != order[2]  # neither side is always first
+
+
+def test_the_conditions_of_a_measurement_hold_its_inputs_sizes_seconds_and_libraries(tmp_path, monkeypatch):
+    product = model("g (float[N,64] x, float[64,64] w) => (float[N,64] y) {y = MatMul(x, w)}")
+    rng, library = np.random.default_rng(0), tmp_path / "library.so"
+    for name in ("given", "other"):
+        arrays = {"x": rng.random((8, 64), np.float32), "w": rng.random((64, 64), np.float32)}
+        np.savez(tmp_path / f"{name}.npz", **arrays)
+
+    def conditions(given=(), seconds=0.5, size=8):
+        feeds = Feeds.of(product, [tmp_path / f"{name}.npz" for name in given])
+        return Probe(1, seconds, LIMIT, feeds).conditions(({"N": size},))
+
+    assert conditions() == conditions() and conditions(["given"]) == conditions(["given"])
+    different = [conditions(), conditions(["given"]), conditions(["other"]), conditions(seconds=1), conditions(size=9)]
+    for content in ("one", "two"):
+        library.write_text(content)
+        monkeypatch.setattr(custom_ops, "_libraries", (str(library),))
+        different.append(conditions())
+    assert len(set(different)) == len(different)
 
 
 # -- on this machine -------------------------------------------------------------------------------

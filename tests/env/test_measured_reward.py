@@ -10,7 +10,7 @@ from rlflow.collect.episodes import read_shard, write_shard
 from rlflow.collect.rollouts import play_random, record
 from rlflow.common.errors import RLFlowError
 from rlflow.costs.database import TimingDatabase
-from rlflow.costs.measurements import MOST_LOST
+from rlflow.costs.measurements import MOST_LOST, Latencies
 from rlflow.env.graph_rewrite import GraphRewriteEnv, make_env, make_vector_env
 from rlflow.env.rewards import MeasuredReward
 from tests.toys.latencies import SECONDS, PlantedProbe, planted_reward
@@ -119,7 +119,7 @@ def test_a_graph_is_measured_once_and_its_seconds_count_once_in_each_run(tmp_pat
     assert seconds == [SECONDS * len(set(hashes))] * 4
 
 
-def test_the_key_of_a_latency_holds_graphs_sizes_and_threads(tmp_path):
+def test_the_key_of_a_latency_holds_graphs_conditions_and_threads(tmp_path):
     reward, probe = planted_reward(tmp_path)
     graph, latencies = tiny_task().graph, reward.latencies
     other = tiny_task("tiny_squeezenet1_1").graph
@@ -129,10 +129,15 @@ def test_the_key_of_a_latency_holds_graphs_sizes_and_threads(tmp_path):
         assert len(probe.asked) == before + 1
         latencies.of(*asked)
         assert len(probe.asked) == before + 1
-    key = (graph.hash, graph.hash, "[[]]")
+    key = (graph.hash, graph.hash, probe.conditions(({},)))
     assert latencies.database.latency(*key, 1).ratio == PlantedProbe.ratio(graph)
     assert latencies.database.latency(*key, 2) is None
     assert TimingDatabase(tmp_path / "costs.sqlite").latency(*key, 1) == latencies.database.latency(*key, 1)
+    with latencies.database.connected() as connection:  # a table of earlier versions, whose rows lack the conditions
+        connection.execute("CREATE TABLE latencies AS SELECT graph, original, '[[]]' AS sizes FROM graph_latencies")
+    other_inputs = PlantedProbe(how="other inputs")
+    Latencies(TimingDatabase(tmp_path / "costs.sqlite"), 1, other_inputs).of(graph, graph, ({},))
+    assert other_inputs.asked == [graph.hash]
     latencies.database.clear(threads=1)
     assert latencies.database.latency(*key, 1) is None
 

@@ -11,10 +11,15 @@ SECONDS = 0.25  # The duration of a measurement.
 
 
 class PlantedProbe:
-    """A stand-in for `rlflow.costs.probe.Probe`. lost: hashes of the graphs whose measurement is lost."""
+    """A stand-in for `rlflow.costs.probe.Probe`.
 
-    def __init__(self, lost=()):
-        self.lost, self.asked = set(lost), []
+    Args:
+      lost: hashes of the graphs whose measurement is lost.
+      how: text that stands for the conditions of the measurements besides the sizes.
+    """
+
+    def __init__(self, lost=(), how=""):
+        self.lost, self.how, self.asked = set(lost), how, []
 
     @staticmethod
     def ratio_of(digest: str) -> float:
@@ -24,6 +29,9 @@ class PlantedProbe:
     @classmethod
     def ratio(cls, graph) -> float:
         return cls.ratio_of(graph.hash)
+
+    def conditions(self, sizes) -> str:
+        return repr((sizes, self.how))
 
     def __call__(self, original, graph, sizes) -> Latency:
         self.asked.append(graph.hash)
