@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import copy_file, write_json
@@ -59,10 +60,24 @@ class DeliveryOptions:
     feeds: Feeds | None = None
 
 
+class Checked(NamedTuple):
+    """A candidate whose checks are finished.
+
+    Attributes:
+      given: the candidate before any repair.
+      candidate: the candidate after any repair.
+      results: the results of its checks, with the keys CHECKS.
+    """
+
+    given: Candidate
+    candidate: Candidate
+    results: dict
+
+
 def deliver(
     task: Task, source: Path, candidates: Sequence[Candidate], folder: Path, options: DeliveryOptions,
     shapes: dict, families: list[str], go_on: Callable[[dict], bool] = lambda result: True,
-    end: float = math.inf, grace: float = math.inf,
+    end: float = math.inf, grace: float = math.inf, known: dict[str, Checked] | None = None,
 ) -> dict:  # fmt: skip
     """Check and measure the candidates, and write the best one with its receipt into the folder.
 
@@ -83,6 +98,8 @@ def deliver(
       end: the value of time.monotonic() after which no search for rewrites at fault begins, and the gains of groups of
         rewrites are not measured.
       grace: the value of time.monotonic() after which nothing is computed that only reports show.
+      known: hash of a graph → the finished checks of the candidate with this graph. These checks are not repeated, and
+        each further check is added as soon as it is finished.
 
     Returns:
       A JSON-able dictionary.
@@ -107,10 +124,10 @@ def deliver(
       `spent`: where the seconds of the command went until now (`rlflow.common.spending`); empty for commands without
         an account.
     """
-    target = target_of(task.cost)
+    target, known = target_of(task.cost), {} if known is None else known
     if target is not None:
         options = replace(options, measure_seconds=0.0)  # latencies of this machine do not hold on the target
-    checked, result = _check_all(task, source, candidates, folder, options, shapes, go_on, end)
+    checked, result = _check_all(task, source, candidates, folder, options, shapes, go_on, end, known)
     report = folder / FAULT_REPORT if any(one["left_out"] for one in result.values()) else None
     if report is not None:
         write_fault_report(report, Path(source).name, machine(), versions(), result, task.rules)
@@ -158,11 +175,12 @@ def _offered(task: Task, source: Path, options: DeliveryOptions, shapes: dict) -
 
 def _check_all(
     task: Task, source: Path, candidates: Sequence[Candidate], folder: Path, options: DeliveryOptions, shapes: dict,
-    go_on: Callable[[dict], bool], end: float,
+    go_on: Callable[[dict], bool], end: float, known: dict[str, Checked],
 ) -> tuple[dict[str, Candidate], dict[str, dict]]:  # fmt: skip
     """Check candidates until `go_on` returns False; return name → repaired candidate and name → results of its checks.
 
-    A candidate with the graph of an earlier candidate, or of the original, takes over the results and is not checked.
+    A candidate with the graph of an earlier candidate, of a candidate in `known`, or of the original takes over the
+    results and is not checked.
     """
     result: dict[str, dict] = {}
     checked: dict[str, Candidate] = {}
@@ -178,11 +196,16 @@ def _check_all(
                 checks = {key: result[same][key] for key in CHECKS}
                 candidate = replace(candidate, state=checked[same].state, actions=checked[same].actions)
             else:
-                if comparison is None:
-                    _say_time_of_check(task)
-                    with spent_on(CHECKING):
-                        comparison = _comparison(task, source, options, shapes)
-                candidate, checks = _check(task, candidate, comparison, source, folder, options, shapes, end)
+                graph_hash = candidate.state.graph.hash
+                if graph_hash not in known:
+                    if comparison is None:
+                        _say_time_of_check(task)
+                        with spent_on(CHECKING):
+                            comparison = _comparison(task, source, options, shapes)
+                    results = _check(task, candidate, comparison, source, folder, options, shapes, end)
+                    known[graph_hash] = Checked(candidate, *results)
+                found, checks = known[graph_hash].candidate, known[graph_hash].results
+                candidate = replace(candidate, state=found.state, actions=found.actions)
             checked[candidate.name] = candidate
             result[candidate.name] = _describe(task, candidate) | {"same_as": same} | checks
             bar.update(1)

@@ -7,7 +7,8 @@ runs the four stages of learning (both in controllers/stages).
 The searches get a share of the seconds (`rlflow.optimisation.budget`). Then rewrites that gain nothing are taken back
 (`ablation`), the candidates are measured against each other (`contest`), and the best ones are checked and measured
 (`delivery`). Ctrl-C, SIGTERM and (with learning) the end of the time stop this work early; the best candidate so far is
-then checked, measured briefly and written.
+then checked, measured briefly and written. If a candidate has been found equal to the original by then, the finished
+checks and measurements decide, and no candidate is measured again.
 """
 
 import time
@@ -41,7 +42,7 @@ from rlflow.optimisation.contest import (
     pruned_winner,
 )
 from rlflow.optimisation.deciding import search_in_rounds
-from rlflow.optimisation.delivery import check_is_of_time, copy_delivery, copy_with_receipt, sizes_to_measure
+from rlflow.optimisation.delivery import Checked, check_is_of_time, copy_delivery, copy_with_receipt, sizes_to_measure
 from rlflow.optimisation.receipt import carried_over, rewrites_of
 from rlflow.optimisation.session_options import best_session, put_session
 from rlflow.search.base import Limits, SearchResult, run_search
@@ -110,6 +111,7 @@ def _search_and_deliver(run: Run, out: Path | None, started: float, act: Act, le
         check_apart(run.source, out)
     config, options, results, stopped = run.config, run.config.optimise, {}, False
     budget = Budget.of(options.seconds, options.learn, started, options.session and not options.learn)
+    checked: dict[str, Checked] = {}  # finished checks, which a stop of the command does not repeat
     with spent_on(spending.LOAD):
         best = BestSoFar(run.task, run.path / BEST_SO_FAR_FILE)
 
@@ -138,14 +140,18 @@ def _search_and_deliver(run: Run, out: Path | None, started: float, act: Act, le
                 with spent_on(spending.LEARNING):
                     results |= learn(run, best)
             else:
-                results["eval"] = run.stage("eval", lambda: _compare_and_deliver(run, best, budget))
+                results["eval"] = run.stage("eval", lambda: _compare_and_deliver(run, best, budget, checked))
             _copy_out(results["eval"], out)
     except KeyboardInterrupt as stop:
         reason, stopped = f"stopped ({str(stop) or 'interrupted'})", True
         if run.task.cost_is_known or best.candidates():
-            say(f"{reason}: {best}; it is checked and measured briefly. Ctrl-C again ends without a file")
-            short = {"measure_seconds": anytime.SHORT_MEASUREMENT, "go_on": anytime.first_equal}
-            candidates = best.candidates() or [Candidate("start", run.task.initial, [], 0, 0.0)]
+            short = {"measure_seconds": anytime.SHORT_MEASUREMENT, "known": checked}
+            if any(one.results["equal"] for one in checked.values()):
+                what, candidates = "the finished measurements decide", [one.given for one in checked.values()]
+            else:
+                what, short["go_on"] = f"{best}; it is checked and measured briefly", anytime.first_equal
+                candidates = best.candidates() or [Candidate("start", run.task.initial, [], 0, 0.0)]
+            say(f"{reason}: {what}. Ctrl-C again ends without a file")
             results["eval"] = run.stage("eval", lambda: _deliver(run, candidates, **short))
         else:
             results = {"eval": _original(run, f"{reason} before the cost of the original was known")}
@@ -196,12 +202,16 @@ def _apply_receipt(run: Run, best, rewrites: list[tuple[str, int]], budget: Budg
     say(f"receipt: {result.carried_out} rewrites applied, {result.left_out} have no match here: {best}")
 
 
-def _compare_and_deliver(run: Run, best, budget: Budget) -> dict:
-    """Run the stage `eval` of a run without learning: prune the candidates, hold a contest, deliver the best one."""
+def _compare_and_deliver(run: Run, best, budget: Budget, checked: dict[str, Checked]) -> dict:
+    """Run the stage `eval` of a run without learning: prune the candidates, hold a contest, deliver the best one.
+
+    Every finished check is added to `checked` (argument `known` of `rlflow.optimisation.delivery.deliver`).
+    """
     with spent_on(spending.SEARCH):
         candidates = pruned_candidates(best, PRUNING * budget.left)
     if run.config.eval.measure_seconds == 0 or target_of(run.task.cost) is not None:
-        return _deliver(run, candidates, 0.0, go_on=anytime.until_faster(budget), end=budget.end, grace=budget.grace)
+        go_on = anytime.until_faster(budget)
+        return _deliver(run, candidates, 0.0, go_on=go_on, end=budget.end, grace=budget.grace, known=checked)
     threads, database = run.config.cost.threads, TimingDatabase(run.config.cost.database)
     known = database.families(threads)
     end = time.monotonic() + CONTEST * budget.left
@@ -218,7 +228,7 @@ def _compare_and_deliver(run: Run, best, budget: Budget) -> dict:
     ranked = different(list(named.values()))[:MAX_CHECKED]
     shortest = min(anytime.SHORT_MEASUREMENT, SHORTEST * budget.search_seconds)
     seconds, go_on = max(budget.left * 3 / 4, shortest), anytime.until_faster(budget)
-    outcome = _deliver(run, ranked, seconds, go_on=go_on, end=budget.end, grace=budget.grace)
+    outcome = _deliver(run, ranked, seconds, go_on=go_on, end=budget.end, grace=budget.grace, known=checked)
     for family, ratio in [*contest.families.items(), *measured_families(outcome["shares"])]:
         database.keep_family(family, threads, *ratio)
     used = {one.without: known[one.without] for one in entered if one.without in known}

@@ -8,6 +8,7 @@ import sys
 import time
 from contextlib import contextmanager
 from ctypes import ArgumentError
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 
@@ -38,6 +39,7 @@ from rlflow.optimisation.anytime import (
 )
 from rlflow.optimisation.budget import Budget, Stop, stoppable
 from rlflow.optimisation.candidates import Candidate, follow
+from rlflow.optimisation.contest import Contest
 from rlflow.optimisation.delivery import DeliveryOptions, deliver
 from rlflow.optimisation.validate import Comparison, validate
 from rlflow.runs.config import asks_to_learn, load_config
@@ -636,6 +638,35 @@ def test_one_stop_during_the_checks_still_writes_a_model_and_a_second_ends_the_c
         assert seconds == [anytime.SHORT_MEASUREMENT]
         assert not list((out.parent / "faster.run" / "eval").glob("candidate-*"))
         out.unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("interrupted", ["choose", *slow("save_graph", "_receipt", "_shares")])
+def test_a_stop_after_the_verdict_delivers_the_winner_without_another_measurement(
+    capsys, model, monkeypatch, interrupted
+):
+    """The winner of the contest has a name of its own, so it differs from the results of the searches."""
+
+    def won(_, entered, *__):
+        return Contest([replace(entered[0].candidate, name="winner")], {}, [])
+
+    seconds, stops = [], []
+    faster, function = measured(0.9, 0.89, 0.91, "faster"), getattr(delivery, interrupted)
+
+    def stopped_once(*arguments):
+        if seconds and not stops:
+            stops.append(arguments)
+            signal.raise_signal(signal.SIGTERM)
+        return function(*arguments)
+
+    monkeypatch.setattr(pipeline, "compete", won)
+    monkeypatch.setattr(delivery, "measure", lambda *given, **_: seconds.append(given[3]) or faster)
+    monkeypatch.setattr(delivery, interrupted, stopped_once)
+    done, out, results = optimise(capsys, model, *FAST, "eval.measure_seconds=10")
+    assert done.code == 0 and len(stops) == 1 and "the finished measurements decide" in done.err, done.err
+    assert seconds == [10] and list(results["eval"]["candidates"]) == [results["eval"]["delivered"]] == ["winner"]
+    stored = json.loads((out.parent / "faster.run" / "eval.json").read_text())
+    assert stored["candidates"]["winner"]["measured"] == faster
+    assert validate(model, out).ok and out.read_bytes() != model.read_bytes()
 
 
 @pytest.mark.parametrize("stage", ["collect", *slow("train_world_model")])
