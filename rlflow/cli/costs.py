@@ -263,7 +263,7 @@ def run_calibrate(parsed) -> dict:
     database, threads = TimingDatabase(parsed.database), threads_of(parsed)
     measure_speeds(database, threads)
     result = calibrated(database, threads)
-    text = f"{result.flop} ps a FLOP, {result.byte} ps a byte, {result.launch} ps a launch"
+    text = f"{result.flop:.3g} ps a FLOP, {result.byte:.3g} ps a byte, {result.launch} ps a launch"
     lines = {"result": f"{text}, with {counted(threads, 'thread')}", "file": database.path}
     ending(lines, *optimise_with(parsed, "roofline", threads))
     return {"threads": threads, **result._asdict()}

@@ -35,16 +35,16 @@ class Machine(NamedTuple):
     """The constants of the roofline: picoseconds per FLOP, per byte and per kernel launch.
 
     The default values describe a small server: two AVX-512 cores that reach 100 GFLOP/s and 20 GB/s in ONNX Runtime,
-    which takes 1 µs to start an operator.
+    which takes 1 µs to start an operator. They are integers, so that the analytic cost is exact.
     """
 
-    flop: int = 10
-    byte: int = 50
+    flop: float = 10
+    byte: float = 50
     launch: int = 1_000_000
 
 
 SMALL_SERVER = Machine()
-
+LEAST = 1e-3  # picoseconds per FLOP or byte that a measurement of less stands for: 1 PFLOP/s or 1 PB/s
 
 VIEWS = frozenset(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout"))  # they move no data
 PICKS = frozenset(("Gather", "GatherElements", "GatherND", "Slice", "Shape", "Size", "ConstantOfShape"))
@@ -102,7 +102,7 @@ class AnalyticCost:
         if node.op in PICKS:
             read = min(inputs[0].nbytes, written) + sum(kind.nbytes for kind in (*inputs[1:], *captured))
         moved = read + written
-        runtime = max(work * self.machine.flop, moved * self.machine.byte) + self.machine.launch
+        runtime = round(max(work * self.machine.flop, moved * self.machine.byte)) + self.machine.launch
         return NodeCost(runtime, work, moved, 1)
 
 
@@ -208,7 +208,8 @@ def calibrated(database: TimingDatabase, threads: int) -> Machine | None:
 
 
 def _machine(timings: dict[str, Timing]) -> Machine:
-    return Machine(**{name: max(1, round(1000 * timing.median)) for name, timing in timings.items()})
+    flop, byte, launch = (1000 * timings[name].median for name in Machine._fields)
+    return Machine(max(flop, LEAST), max(byte, LEAST), max(round(launch), 1))
 
 
 def _scaled(timing: Timing, start: float, units: int) -> Timing:

@@ -15,7 +15,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from rlflow.common.spending import KERNELS, spent_on
-from rlflow.costs.analytic import BUDGET_MS, additions, calibrate, calibrated
+from rlflow.costs.analytic import BUDGET_MS, LEAST, additions, calibrate, calibrated
 from rlflow.costs.database import TimingDatabase
 from rlflow.costs.kernel_models import Timed, empty_model, float_model
 from rlflow.costs.timing import Timing, time_model
@@ -80,7 +80,7 @@ def stored_speeds(database: TimingDatabase, threads: int) -> Speeds | None:
     timings = [database.look_up(f"roofline: {name}", threads) for name in STORED]
     if not all(timings):
         return None
-    return Speeds(*(max(1000 * timing.median, 1e-3) for timing in timings), vector_bits(database.machine))
+    return Speeds(*(max(1000 * timing.median, LEAST) for timing in timings), vector_bits(database.machine))
 
 
 def vector_bits(machine: str) -> int:

@@ -3,8 +3,10 @@
 import pytest
 
 from rlflow.costs import COSTS, FREE, GraphCost, NodeCost, graph_cost, peak_memory, runtime_ms
-from rlflow.costs.analytic import AnalyticCost, Machine
+from rlflow.costs.analytic import AnalyticCost, Machine, calibrated
+from rlflow.costs.database import TimingDatabase
 from rlflow.costs.signatures import signature, signature_text
+from rlflow.costs.timing import Timing
 from tests.commands import printed
 from tests.costs.graphs import conv, graph, only, swap
 
@@ -40,6 +42,18 @@ def test_runtime_is_the_larger_of_arithmetic_and_traffic_plus_the_launch():
     assert graph_cost(AnalyticCost(Machine(flop=1, byte=10, launch=7)), graph(body)) == (10 * moved + 7, 60, moved, 1)
     assert graph_cost(AnalyticCost(Machine(flop=100, byte=1, launch=7)), graph(body)).runtime_ps == 6007
     assert runtime_ms(NodeCost(1_500_000_000, 0, 0, 0)) == 1.5
+
+
+def test_the_constants_of_a_fast_machine_keep_their_digits(tmp_path):
+    database = TimingDatabase(tmp_path / "costs.sqlite")
+    for name, ns in {"flop": 0.000123, "byte": 0.00234, "launch": 812.3}.items():  # 8 TFLOP/s, 430 GB/s
+        database.replace(f"roofline: {name}", 1, Timing(ns, ns, ns, 3))
+    machine = calibrated(database, 1)
+    assert machine == pytest.approx((0.123, 2.34, 812_300))
+    product = graph("g (float[64,64] a, float[64,64] b) => (float[64,64] y) {y = MatMul(a, b)}")
+    cost = graph_cost(AnalyticCost(machine), product)
+    assert cost.runtime_ps == round(3 * 4 * 64**2 * 2.34) + 812_300
+    assert all(isinstance(constant, int) for constant in Machine())  # the analytic cost stays exact
 
 
 def test_a_gather_reads_only_the_rows_that_are_picked():
