@@ -8,13 +8,13 @@ key-value cache) is at least 0, since the first call of such a model passes an e
 """
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import onnx
 
 from rlflow.common.errors import RLFlowError
 from rlflow.graph.dims import MAX_NUMBER, Dim, least, parse, symbol, symbols_of
-from rlflow.graph.ir import TensorType
+from rlflow.graph.ir import Interface, TensorType
 from rlflow.graph.shapes import type_proto
 
 MAX_NAME = 200  # characters; longer names are never parsed as expressions
@@ -102,6 +102,22 @@ class Symbols:
         if dim.HasField("dim_value"):
             return dim.dim_value
         return self._named[dim.dim_param] if dim.dim_param else self._unnamed[name, axis]
+
+
+def declared_shapes(interface: Interface) -> Iterator[tuple[onnx.ValueInfoProto, tuple]]:
+    """Yield each input that is a tensor, with the sizes of its axes: numbers, or Dims of the interface's symbols."""
+    named = {name: symbol(name, smallest) for name, smallest in interface.symbols.items()} | dict(interface.bindings)
+    inputs = [value for value in interface.inputs if value.type.HasField("tensor_type")]
+    written = _written(inputs)
+    for value in inputs:
+        sizes: list[Dim | int] = []
+        for axis, dim in enumerate(_dims(value)):
+            name = dim.dim_param or unnamed(value.name, axis, written)
+            if dim.HasField("dim_value"):
+                sizes.append(dim.dim_value)
+            else:
+                sizes.append(named[name] if name in named else parse(name, named.__getitem__))
+        yield value, tuple(sizes)
 
 
 def unnamed(name: str, axis: int, written: set[str]) -> str:

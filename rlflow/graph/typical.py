@@ -20,7 +20,7 @@ from rlflow.graph.dims import Dim, at, multiple, symbols_of
 from rlflow.graph.ir import Graph, Interface
 from rlflow.graph.limits import check_types
 from rlflow.graph.onnx_reader import load_graph
-from rlflow.graph.symbols import Symbols, check_shapes
+from rlflow.graph.symbols import check_shapes, declared_shapes
 
 MAX_LISTED = 12  # largest number of default sizes in a message
 MAX_COMBINATIONS = 16  # largest number of combinations of sizes; a result is estimated and measured at each combination
@@ -106,7 +106,7 @@ def input_shapes(interface: Interface, sizes: Mapping[str, int]) -> dict[str, tu
       interface: inputs of the model.
       sizes: symbol → size.
     """
-    return {value.name: tuple([at(size, sizes) for size in axes]) for value, axes in _tensors(interface)}
+    return {value.name: tuple([at(size, sizes) for size in axes]) for value, axes in declared_shapes(interface)}
 
 
 def sizes_text(sizes: Mapping[str, int]) -> str:
@@ -157,7 +157,7 @@ def _defaults(interface: Interface) -> Sizes:
     # A symbol that may be 0 is the length of a cache, on any axis.
     result: Sizes = {name: LENGTH for name, least in interface.symbols.items() if least == 0}
     result |= {name: BATCH for name in interface.symbols if BATCH_NAME.search(name)}
-    for value, axes in _tensors(interface):
+    for value, axes in declared_shapes(interface):
         has_batch = any(BATCH_NAME.search(name) for size in axes for name in symbols_of(size))
         is_image = len(axes) == 4 and value.type.tensor_type.elem_type in _FLOATS
         is_image = is_image and all(symbols_of(size) for size in axes[2:])
@@ -200,18 +200,10 @@ def _check_sums(interface: Interface, named: Sizes, sizes: Sizes) -> None:
 
 def _named_axes(interface: Interface, named: Sizes) -> Iterator[tuple[str, str, Dim | int]]:
     """Yield (input, dimension name in the file, size) for each axis whose dimension name has a given size."""
-    for value, axes in _tensors(interface):
+    for value, axes in declared_shapes(interface):
         for dim, size in zip(value.type.tensor_type.shape.dim, axes, strict=True):
             if dim.dim_param in named:
                 yield value.name, dim.dim_param, size
-
-
-def _tensors(interface: Interface) -> Iterator[tuple[onnx.ValueInfoProto, tuple]]:
-    """Yield each input that is a tensor, with the sizes of its axes, each an int or a Dim."""
-    symbols = Symbols(interface.inputs, (), interface.bindings)
-    for value in interface.inputs:
-        if value.type.HasField("tensor_type"):
-            yield value, symbols.shape_of(value)
 
 
 def _say_assumed(sizes: Sizes) -> None:

@@ -135,6 +135,25 @@ def test_inputs_are_drawn_at_the_given_sizes(model, interface):
     assert run(session(model, 1), inputs)[0].shape == (2, 8, 4)
 
 
+@pytest.mark.parametrize("text", ["past - 1", "past*groups", "past + seq", "2*past", "8*width", "seq"])
+def test_inputs_have_the_sizes_of_the_graph_if_a_symbol_may_be_0(text):
+    """A size such as "past - 1" is a symbol of its own if the cache may be empty, and otherwise an expression."""
+    model = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 17]>
+        g (float[seq, 4] x, float[past, 4] cache, float[other, 4] z) => (float[all, 4] y, float[other, 4] w) {
+            y = Concat<axis = 0>(cache, x) w = Relu(z)
+        }"""
+    )
+    for value in (model.graph.input[2], model.graph.output[1]):
+        value.type.tensor_type.shape.dim[0].dim_param = text
+    for shapes in ({}, {"past": 3, "seq": 5}):
+        graph, (sizes,) = load_at(model, shapes)
+        types = graph.at(sizes).types
+        assert input_shapes(graph.interface, sizes) == {
+            value.name: types[tensor].shape for value, tensor in zip(model.graph.input, graph.inputs, strict=True)
+        }
+
+
 def test_fixed_sizes_are_bound_and_others_stay_symbolic(model):
     graph, (sizes,) = load_at(model, {"seq": 16, "image": (1, 3, 32, 32)}, fix=True)
     assert graph.interface.symbols.keys() == {"batch", "past", "n", "heads", "length"} == sizes.keys()
