@@ -247,7 +247,7 @@ class DreamOptions:
         used_if=IN_DREAMS,
     )  # fmt: skip
     uncertainty_limit: float | None = option(
-        0.25,
+        0.5,
         "a step with a higher uncertainty ends the dream without its positive reward (1 unknown effect, 0.5 effect by "
         "analogy, 0.25 known effect of an uncertain gain, or in edits in a new neighbourhood); null: no limit",
         at_least=0, used_if=IN_DREAMS,

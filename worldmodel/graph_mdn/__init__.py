@@ -34,9 +34,8 @@ operators and the sizes of tensors:
 
 A prediction depends only on the pattern and signature of a match or on the neighbourhood of a node, and is cached.
 Controllers see the graph as z, a sum of vectors of its nodes. The recurrent state h predicts quantities that the graph
-does not determine: rewards that are no sum over nodes, ends of episodes, and the probability that the predicted rule
-mask is wrong. The temperature of a dream acts on the reward mixture of h. Patterns are learned as in "edits", so a
-match with an unknown pattern never appears in a dream. worldmodel/edits/simulator.py defines the levels of uncertainty;
-a rule mask that is probably wrong raises the uncertainty of a step.
+does not determine: rewards that are no sum over nodes, and ends of episodes. The temperature of a dream acts on the
+reward mixture of h. Patterns are learned as in "edits", so a match with an unknown pattern never appears in a dream.
+worldmodel/edits/simulator.py defines the levels of uncertainty.
 """
 

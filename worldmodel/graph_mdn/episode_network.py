@@ -1,15 +1,13 @@
 """The recurrent mixture-density state h of an episode, which predicts what the graph alone does not determine.
 
 An imagined graph determines which rewrites are valid and what nodes cost. Other quantities depend on the course of the
-episode. A measured reward can belong to several steps together, or to the NO-OP that ends the episode. A wrong
-prediction makes later predictions wrong. A GRU (Cho et al. 2014) therefore follows the episode, and three heads read
-its state h:
+episode. A measured reward can belong to several steps together, or to the NO-OP that ends the episode. A GRU (Cho et
+al. 2014) therefore follows the episode, and two heads read its state h:
 
 - *reward*: a mixture of Gaussians (Bishop 1994) for the *rest* of the reward: the reward minus the reward that the
   graph explains. A dream draws the component from softmax(logits / τ) (RLFlow, section 3.3.2). If there are several
   components, the first is narrow and fixed at 0, because most predictions are exact. The other components are learned.
   If the graph explains every reward, the mixture is the distribution of the dream's own errors.
-- *wrong*: the probability that the predicted rule mask is not the real one.
 - *ends*: the probability that the step ends the episode.
 
 The same cell runs in the dream and in the real environment. Its inputs at each step are:
@@ -32,7 +30,7 @@ SCALARS = 4  # inputs besides z: gain, saved, steps, uncertainty
 STEPS = 50.0  # number of steps that count as 1 in the inputs
 EMBEDDING = 32  # size of the embedding of a rule
 LEAST_LOG_SIGMA = -7.0  # lower bound of log σ of a component, where σ is in standard deviations of the rests of rewards
-RARE = -4.0  # initial logit of a wrong mask and of an end, so that without examples neither is predicted
+RARE = -4.0  # initial logit of an end, so that without examples no end is predicted
 EPISODES = 16  # episodes in a batch
 
 
@@ -57,17 +55,15 @@ class Heads(NamedTuple):
 
     Attributes:
       rewards: the mixtures of the standardised rest of each reward, with fields [n, K].
-      wrong: float32 [n], logits that the predicted rule mask is wrong.
       ends: float32 [n], logits that the step ends the episode.
     """
 
     rewards: Mixture
-    wrong: tf.Tensor
     ends: tf.Tensor
 
 
 class EpisodeNetwork(snt.Module):
-    """A GRU over the steps of an episode with three heads; see the module's docstring.
+    """A GRU over the steps of an episode with two heads; see the module's docstring.
 
     Args:
       n_rules: N, the number of rules.
@@ -86,9 +82,7 @@ class EpisodeNetwork(snt.Module):
         self.cell = snt.GRU(hidden, name="cell")
         self.trunk = snt.Sequential([snt.Linear(hidden), tf.nn.relu], name="trunk")
         self.reward = snt.Linear(3 * gaussians, name="reward")
-        rare = snt.initializers.Constant(RARE)
-        self.wrong = snt.Linear(1, b_init=rare, name="wrong")
-        self.ends = snt.Linear(1, b_init=rare, name="ends")
+        self.ends = snt.Linear(1, b_init=snt.initializers.Constant(RARE), name="ends")
         self.rests = Normaliser(1, "rests")
         self.step(tf.zeros([1, latent + SCALARS]), tf.zeros([1], tf.int32), tf.zeros([1, hidden]))
 
@@ -135,7 +129,7 @@ class EpisodeNetwork(snt.Module):
             others = tf.constant([0.0] + [1.0] * (self.gaussians - 1))
             sigma = others * rewards.log_sigma + (1 - others) * LEAST_LOG_SIGMA
             rewards = Mixture(rewards.logits, others * rewards.mean, sigma)
-        return Heads(rewards, self.wrong(features)[:, 0], self.ends(features)[:, 0])
+        return Heads(rewards, self.ends(features)[:, 0])
 
 
 class Followed(NamedTuple):
@@ -145,14 +139,12 @@ class Followed(NamedTuple):
       h: float32 [n, H], the recurrent states after the step.
       rests: float64 [n], the part of the rewards that the graphs do not explain.
       expected: float64 [n], the same at the temperature 0.
-      wrong: float32 [n], the probability that the predicted rule mask is wrong.
       ends: bool [n], True if the step is predicted to end the episode.
     """
 
     h: np.ndarray
     rests: np.ndarray
     expected: np.ndarray
-    wrong: np.ndarray
     ends: np.ndarray
 
 
@@ -192,11 +184,11 @@ class EpisodeState:
           temperature: τ; 0 gives the mean of the most likely Gaussian.
           seed: two integers that seed the drawing.
         """
-        h, *rests, wrong, ends = self._step(
+        h, *rests, ends = self._step(
             inputs, rules.astype(np.int32), h, np.float32(temperature), np.array(seed, np.int64).astype(np.int32)
         )
         rests, expected = (part.numpy().astype(np.float64) for part in rests)
-        return Followed(h.numpy(), rests, expected, wrong.numpy(), ends.numpy() > 0.5)
+        return Followed(h.numpy(), rests, expected, ends.numpy() > 0.5)
 
     def states(self, inputs: np.ndarray, rules: np.ndarray) -> np.ndarray:
         """Return the recurrent state after each step of B episodes, float32 [B, T, H]; see `EpisodeNetwork.unroll`."""
@@ -209,7 +201,7 @@ class EpisodeState:
             self.network.rests.invert(sample_mixture(mixture, tau, seed))[:, 0]
             for tau in (temperature, tf.zeros([]))
         )
-        return h, rests, expected, tf.sigmoid(heads.wrong), tf.sigmoid(heads.ends)
+        return h, rests, expected, tf.sigmoid(heads.ends)
 
 
 class Sequences(NamedTuple):
@@ -219,7 +211,6 @@ class Sequences(NamedTuple):
       inputs: float32 [B, T, Z + SCALARS], see `inputs_of`.
       rules: int32 [B, T], the rule of each step.
       rests: float32 [B, T], the real reward minus the predicted one.
-      wrong: float32 [B, T], 1 if the predicted rule mask after the step is not the real one.
       ends: float32 [B, T], 1 if the step ended the episode otherwise than by NO-OP.
       within: float32 [B, T], 1 for steps, 0 for padding.
     """
@@ -227,7 +218,6 @@ class Sequences(NamedTuple):
     inputs: np.ndarray
     rules: np.ndarray
     rests: np.ndarray
-    wrong: np.ndarray
     ends: np.ndarray
     within: np.ndarray
 
@@ -259,7 +249,7 @@ def sequence_signature(latent: int) -> Sequences:
     """Return the specifications of the tensors of a batch, where `latent` is Z."""
     numbers = tf.TensorSpec([None, None])
     return Sequences(
-        tf.TensorSpec([None, None, latent + SCALARS]), tf.TensorSpec([None, None], tf.int32), *[numbers] * 4
+        tf.TensorSpec([None, None, latent + SCALARS]), tf.TensorSpec([None, None], tf.int32), *[numbers] * 3
     )
 
 
@@ -279,22 +269,20 @@ def fit_rests(network: EpisodeNetwork, sequences: Sequences) -> None:
 def episode_loss(network: EpisodeNetwork):
     """Return a function from the fields of `Sequences` to the losses of the network, in nats a step.
 
-    "loss" is the sum of "reward" (the negative log-density of the standardised rest), "wrong" and "ends"
-    (cross-entropies).
+    "loss" is the sum of "reward" (the negative log-density of the standardised rest) and "ends" (a cross-entropy).
     """
 
     def loss(
-        inputs: tf.Tensor, rules: tf.Tensor, rests: tf.Tensor, wrong: tf.Tensor, ends: tf.Tensor, within: tf.Tensor
+        inputs: tf.Tensor, rules: tf.Tensor, rests: tf.Tensor, ends: tf.Tensor, within: tf.Tensor
     ) -> dict[str, tf.Tensor]:
         _, heads = network.unroll(inputs, rules)
-        flat = [tf.reshape(part, [-1]) for part in (rests, wrong, ends, within)]
+        rests, ends, within = (tf.reshape(part, [-1]) for part in (rests, ends, within))
         mixture = Mixture(*[part[:, None] for part in heads.rewards])
-        cross_entropy = tf.nn.sigmoid_cross_entropy_with_logits
         parts = {
-            "reward": -log_likelihood(mixture, network.rests(flat[0][:, None]))[:, 0],
-            "wrong": cross_entropy(flat[1], heads.wrong), "ends": cross_entropy(flat[2], heads.ends),
-        }  # fmt: skip
-        means = {name: tf.reduce_sum(part * flat[3]) / tf.reduce_sum(flat[3]) for name, part in parts.items()}
+            "reward": -log_likelihood(mixture, network.rests(rests[:, None]))[:, 0],
+            "ends": tf.nn.sigmoid_cross_entropy_with_logits(ends, heads.ends),
+        }
+        means = {name: tf.reduce_sum(part * within) / tf.reduce_sum(within) for name, part in parts.items()}
         return {"loss": tf.add_n(list(means.values())), **means}
 
     return loss

@@ -1,8 +1,8 @@
 """The latent and the recurrent state of "graph-mdn" in imagined rollouts, real episodes and open-loop replays.
 
 The base classes in worldmodel/edits/imagination.py advance the graphs. After each step of the graphs, the
-`EpisodeState` follows the step. It adds the rest of the reward that the graphs do not explain, predicts if the episode
-ends, and raises the uncertainty if the predicted rule mask is probably wrong.
+`EpisodeState` follows the step. It adds the rest of the reward that the graphs do not explain, and predicts if the
+episode ends.
 """
 
 from collections.abc import Sequence
@@ -19,21 +19,6 @@ from worldmodel.edits.logged_episodes import NO_OP, GroundedEpisode, initial_run
 from worldmodel.graph_mdn.episode_network import SCALARS, Sequences, inputs_of, padded
 from worldmodel.graph_mdn.neural_costs import NodeRows
 from worldmodel.graph_mdn.simulator import NeuralSimulator
-
-WRONG = 0.5  # from this probability of a wrong rule mask on, the uncertainty of a step is at least this probability
-
-
-def with_wrong_masks(uncertainty: np.ndarray, wrong: np.ndarray) -> np.ndarray:
-    """Return the uncertainty of steps, raised to the probability of a wrong mask where that is at least WRONG.
-
-    Args:
-      uncertainty: float32 [n], the uncertainty of the predicted effects and costs.
-      wrong: float32 [n], the probability that the predicted rule mask is wrong.
-
-    Returns:
-      float32 [n].
-    """
-    return np.where(wrong >= WRONG, np.maximum(uncertainty, wrong), uncertainty).astype(np.float32)
 
 
 class NeuralObserver(EditsObserver):
@@ -103,10 +88,9 @@ class NeuralImagination(EditsImagination):
         followed = self.model.episode_state(inputs, np.asarray(actions)[:, 0], self.h, temperature, seed)
         self.h = np.where(rows[:, None], followed.h, self.h)
         self._steps = self._steps + rows
-        uncertainty = with_wrong_masks(imagined.uncertainty, followed.wrong)
         return Imagined(
-            np.where(rows, imagined.rewards + followed.rests, 0.0), rows & followed.ends,
-            np.where(rows, uncertainty, np.float32(0)), np.where(rows, imagined.rewards + followed.expected, 0.0),
+            np.where(rows, imagined.rewards + followed.rests, 0.0), rows & followed.ends, imagined.uncertainty,
+            np.where(rows, imagined.rewards + followed.expected, 0.0),
         )  # fmt: skip
 
     def stop(self, temperature: float, seed: tuple[int, int]) -> np.ndarray:
@@ -183,7 +167,6 @@ class NeuralReplayer(Replayer):
             self._h = followed.h
             result.rewards[stretches, t] += followed.rests
             result.terminated[stretches, t] |= followed.ends
-            result.uncertainty[stretches, t] = with_wrong_masks(unsure, followed.wrong)
 
 
 def predicted_sequences(model, episodes: Sequence[Episode]) -> Sequences:
@@ -197,12 +180,10 @@ def predicted_sequences(model, episodes: Sequence[Episode]) -> Sequences:
     rows = np.arange(len(episodes))
     replayer = model.replayer(rows, np.zeros(len(rows), np.int64), longest)
     replayer.replay(episodes)
-    rests, wrong, ends, within = (np.zeros((len(rows), longest), np.float32) for _ in range(4))
+    rests, ends, within = (np.zeros((len(rows), longest), np.float32) for _ in range(3))
     for k, episode in enumerate(episodes):
         n = len(episode)
         rests[k, :n] = episode.rewards - replayer.result.rewards[k, :n]
-        shown, real = replayer.result.counts[k, :n] > 0, episode.counts[1:] > 0
-        wrong[k, :n] = (shown != real).any(axis=1)
         ends[k, :n] = episode.terminated & (episode.actions[:, 0] != no_op)
         within[k, :n] = 1.0
-    return Sequences(replayer.inputs, replayer.rules, rests, wrong, ends, within)
+    return Sequences(replayer.inputs, replayer.rules, rests, ends, within)

@@ -32,7 +32,7 @@ from worldmodel.train_and_load import checked_array, write_description
 from worldmodel.weights import module_arrays, restore_arrays
 from worldmodel.world_model_options import GraphMDNConfig
 
-FORMAT = 8  # version of the saved files
+FORMAT = 9  # version of the saved files
 # Prefixes of the networks' arrays.
 MATCH, NODE, LATENT, EPISODE = "match-{}/", "node/", "latent/", "episode/"
 

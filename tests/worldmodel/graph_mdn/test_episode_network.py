@@ -140,7 +140,7 @@ def sequences(n: int, seed: int) -> Sequences:
     rests = np.zeros((n, T), np.float32)
     rests[:, -1] = np.where(rules[:, 0] == 1, 1.0, -1.0)
     blank = np.zeros((n, T), np.float32)
-    return Sequences(inputs, rules, rests, blank, blank, np.ones((n, T), np.float32))
+    return Sequences(inputs, rules, rests, blank, np.ones((n, T), np.float32))
 
 
 @pytest.fixture(scope="module")
