@@ -12,7 +12,7 @@ such as `combined`, equation 3 of the RLFlow paper; then only *fidelity* is made
 `--agents` leaves out the rows of the world models in which no agent learns.
 
 *agents*: PPO and CMA-ES learn in the dream of graph-mdn alone. They then act on the real graph in one greedy and eight
-sampled episodes, and the cheapest graph that any of them visits counts. The controls are PPO before its training (the
+sampled episodes of at most 200 steps, and the cheapest graph that any of them visits counts. The controls are PPO before its training (the
 policy prior alone), PPO before its training and without the prior, greedy descent and beam search. Beam search runs
 twice: with as many rewrites of the real graph as were collected for the world model, and with as many seconds as
 collection, training and acting took together.
@@ -54,7 +54,8 @@ ABLATIONS = {  # name in the table "fidelity" → options without a part of grap
     "no-messages": ("world_model.graph-mdn.latent_rounds=0",),
     "scalar": ("world_model.graph-mdn.supervision=scalar",),
 }
-TEST_SHARE, SAMPLES = 0.2, 8  # largest share of held-out steps; sampled episodes of an acting agent
+# Largest share of held-out steps; sampled episodes of an acting agent; largest number of steps of its episodes.
+TEST_SHARE, SAMPLES, STEPS = 0.2, 8, 200
 COLUMNS = {  # column head of the table "fidelity" → path of the figure in the result of `worldmodel.fidelity.fidelity`
     "masks exact, 1 step": "horizons.1.model.mask_exact",
     "5 steps": "horizons.5.model.mask_exact",
@@ -151,8 +152,7 @@ class Learning:
         """Return one greedy and then SAMPLES sampled episodes of an agent on the real graph."""
         from controllers.recording import recorded
 
-        reward, max_steps = self.spec.make_reward(), self.config.controller.max_steps
-        env = GraphRewriteEnv(self.task, reward, max_steps, with_graph=False)
+        env = GraphRewriteEnv(self.task, self.spec.make_reward(), STEPS, with_graph=False)
         return list(islice(recorded(agent, env, self.load_model(), self.seed + 1), 1 + SAMPLES))
 
 
