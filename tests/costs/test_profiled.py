@@ -189,7 +189,7 @@ def test_measured_latencies_survive_an_older_format_but_timings_do_not(measured)
 def test_an_older_database_gets_its_missing_table_and_keeps_its_timings(measured):
     before = measured.rows()
     with measured.connected() as connection:
-        connection.execute("DROP TABLE latencies")
+        connection.execute("DROP TABLE graph_latencies")
         # a table of earlier versions, which nothing reads
         connection.execute("CREATE TABLE graphs (graph TEXT, kernels BLOB)")
     again = TimingDatabase(measured.path)
