@@ -379,16 +379,17 @@ class MatchTable:
         return [list(self.of_rule(xfer_id)) for xfer_id in range(len(self.rules))]
 
     def of_rule(self, xfer_id: int) -> Iterator[Match]:
-        """Yield the matches of one rule in the order of their locations."""
-        for node_id in sorted(self._at[xfer_id], key=self.graph.rank.__getitem__):
-            yield from self.from_node(xfer_id, node_id)
+        """Return an iterator over the matches of one rule in the order of their locations."""
+        return self._from_nodes(xfer_id, sorted(self._at[xfer_id], key=self.graph.rank.__getitem__))
 
-    def from_node(self, xfer_id: int, node_id: int) -> Sequence[Match]:
-        """Return the matches of one rule whose first node is `node_id`, in the order of their locations."""
-        rule, result = self.rules[xfer_id], self._at[xfer_id].get(node_id, ())
-        if rule.symmetric:
-            result = [match for match in result if not is_symmetric_match(self.graph, rule, match.nodes)]
-        return self._in_order(result)
+    def _from_nodes(self, xfer_id: int, node_ids: Sequence[int]) -> Iterator[Match]:
+        """Yield the matches of one rule with these first nodes, which are in canonical order, as locations are."""
+        rule, at = self.rules[xfer_id], self._at[xfer_id]
+        for node_id in node_ids:
+            result = at[node_id]
+            if rule.symmetric:
+                result = [match for match in result if not is_symmetric_match(self.graph, rule, match.nodes)]
+            yield from self._in_order(result)
 
     def first_match(self, queue: list[tuple[int, int, int]]) -> Match:
         """Return location 0 of the first rule that matches, in logarithmic time if the last rewrite kept the ranks.
@@ -405,7 +406,7 @@ class MatchTable:
             queue[:] = sorted((xfer_id, rank[n], n) for xfer_id, at in enumerate(self._at) for n in at)
         while queue[0][2] not in self._at[queue[0][0]]:
             heappop(queue)
-        return self.from_node(queue[0][0], queue[0][2])[0]
+        return next(self._from_nodes(queue[0][0], [queue[0][2]]))
 
     def location(self, xfer_id: int, number: int) -> Match:
         """Return the match of a rule at location `number`."""
