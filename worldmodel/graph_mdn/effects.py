@@ -116,7 +116,7 @@ class Vocabulary:
         if is_tensor:
             return list(dict.fromkeys([*signature[len(pattern.nodes) :], *self.tensors[pattern.xfer_id]]))
         op_type = self.structures[structure].added[k][0]
-        own = [operator for operator in signature[: len(pattern.nodes)] if self.op_types[operator] == op_type]
+        own = [operator for operator, (kind, *_) in zip(signature, pattern.nodes, strict=False) if kind == op_type]
         return list(dict.fromkeys([*own, *self.operators[pattern.xfer_id, op_type]]))
 
     def effect(self, structure: int, operators: Iterable[int], tensors: Iterable[int], ranks: dict[int, int]) -> Effect:

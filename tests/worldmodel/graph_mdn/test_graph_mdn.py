@@ -376,6 +376,21 @@ def test_the_logged_effect_is_always_among_the_choices(learnt):
         assert all(len(set(named)) == len(named) for _, named in menu.named)
 
 
+def test_an_operator_that_no_training_episode_has_is_offered_as_a_copy(learnt):
+    rules = learnt[0].groundings.rules
+    examples, copied = Examples.of(rules), 0
+    vocabulary = vocabulary_of(rules, examples)
+    for pattern, signature in examples.rewritten:
+        unseen = [-1 - k for k in range(len(pattern.nodes))]
+        asked = pattern, (*unseen, *signature[len(unseen) :])
+        for structure in vocabulary.candidates(pattern):
+            for k, (op_type, *_) in enumerate(vocabulary.structures[structure].added):
+                copies = [one for one, node in zip(unseen, pattern.nodes, strict=True) if node[0] == op_type]
+                assert vocabulary.fillings(asked, structure, False, k)[: len(copies)] == copies
+                copied += len(copies)
+    assert copied > 0
+
+
 @eager()
 def test_a_verdict_does_not_depend_on_other_matches_in_the_batch(trained):
     model, _ = trained
