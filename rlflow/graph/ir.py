@@ -382,11 +382,6 @@ class Graph:
         """A dictionary node id → number; the numbers increase along the canonical order (rlflow.graph.order)."""
         return self._walk.finished
 
-    @property
-    def is_order_updated(self) -> bool:
-        """True if the nodes that the last rewrite left in place have the numbers in `rank` that they had before it."""
-        return self._walk.is_update
-
     @cached_property
     def order(self) -> tuple[int, ...]:
         """The node ids in canonical order: a topological order that depends only on the structure of the graph."""

@@ -24,12 +24,10 @@ class Order(NamedTuple):
     Attributes:
       discovered: node id → the moment at which the walk first reaches the node.
       finished: node id → the moment at which the walk has finished all nodes that the node depends on.
-      is_update: True if the old nodes have the numbers that they had before the last rewrite.
     """
 
     discovered: dict[int, int]
     finished: dict[int, int]
-    is_update: bool = False
 
 
 class Edit(NamedTuple):
@@ -88,7 +86,7 @@ def after(edit: Edit) -> Order | None:
         del discovered[node], finished[node]
     for node, begin, end in new:
         discovered[node], finished[node] = begin, end
-    return Order(discovered, finished, is_update=True)
+    return Order(discovered, finished)
 
 
 class _Walk:
@@ -99,7 +97,7 @@ class _Walk:
 
     def __init__(self, edit: Edit):
         self.edit = edit
-        self.discovered, self.finished = edit.before.discovered, edit.before.finished
+        self.discovered, self.finished = edit.before
         self.visited: set[int] = set()
         self.now = 0  # the walk has visited all old nodes with finish numbers up to this number
         self.kept: deque[int] = deque()  # old nodes that the walk must meet next, in this sequence

@@ -18,7 +18,6 @@ shape_arithmetic, in one fixed order.
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property, lru_cache
-from heapq import heappop, heappush
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -343,14 +342,10 @@ class MatchTable:
       rules: the rule set.
       graph: the graph.
       previous: the table of the graph before the last rewrite; None to search the whole graph.
-
-    Attributes:
-      new_places: (rule, first node) of the matches that `previous` lacks; [] without `previous`.
     """
 
     def __init__(self, rules: RuleSet, graph: Graph, previous: "MatchTable | None" = None):
         self.rules, self.graph = rules, graph
-        self.new_places: list[tuple[int, int]] = []
         if previous is None:
             self._roles, self._plans = _roles(rules), Plans()
             self._local_rules = LocalRules(rules, self._plans)
@@ -379,34 +374,13 @@ class MatchTable:
         return [list(self.of_rule(xfer_id)) for xfer_id in range(len(self.rules))]
 
     def of_rule(self, xfer_id: int) -> Iterator[Match]:
-        """Return an iterator over the matches of one rule in the order of their locations."""
-        return self._from_nodes(xfer_id, sorted(self._at[xfer_id], key=self.graph.rank.__getitem__))
-
-    def _from_nodes(self, xfer_id: int, node_ids: Sequence[int]) -> Iterator[Match]:
-        """Yield the matches of one rule with these first nodes, which are in canonical order, as locations are."""
-        rule, at = self.rules[xfer_id], self._at[xfer_id]
-        for node_id in node_ids:
+        """Yield the matches of one rule in the order of their locations."""
+        rank, rule, at = self.graph.rank, self.rules[xfer_id], self._at[xfer_id]
+        for node_id in sorted(at, key=rank.__getitem__):  # the first node of each match
             result = at[node_id]
             if rule.symmetric:
                 result = [match for match in result if not is_symmetric_match(self.graph, rule, match.nodes)]
             yield from self._in_order(result)
-
-    def first_match(self, queue: list[tuple[int, int, int]]) -> Match:
-        """Return location 0 of the first rule that matches, in logarithmic time if the last rewrite kept the ranks.
-
-        Args:
-          queue: heap of (rule, rank of the first node, first node), which is updated; [] for the first table, then the
-            same list for the table after each rewrite. An entry without matches stays until it is the first.
-        """
-        rank = self.graph.rank
-        if queue and self.graph.is_order_updated:
-            for xfer_id, node_id in self.new_places:
-                heappush(queue, (xfer_id, rank[node_id], node_id))
-        else:
-            queue[:] = sorted((xfer_id, rank[n], n) for xfer_id, at in enumerate(self._at) for n in at)
-        while queue[0][2] not in self._at[queue[0][0]]:
-            heappop(queue)
-        return next(self._from_nodes(queue[0][0], [queue[0][2]]))
 
     def location(self, xfer_id: int, number: int) -> Match:
         """Return the match of a rule at location `number`."""
@@ -461,7 +435,6 @@ class MatchTable:
             if node.op in self._roles.all:
                 self._add_roots(node_id, self._roles.all[node.op], tries)
         self._match(tries)
-        self.new_places.clear()
         self._at = [layered(at) for at in self._at]
         self._local_at, self._part_of = layered(self._local_at), layered(self._part_of)
 
@@ -558,7 +531,6 @@ class MatchTable:
         self._totals[xfer_id] += len(result) - len(old)
         if result:
             self._at[xfer_id][node_id] = result
-            self.new_places.append((xfer_id, node_id))
         else:
             del self._at[xfer_id][node_id]
         if xfer_id not in self._roles.local:
@@ -584,10 +556,9 @@ def prepared(graph: Graph, rules: RuleSet) -> tuple[Graph, Actions]:
     """
     xfer_ids = [xfer_id for xfer_id, rule in enumerate(rules) if rule.family == PREPARING_FAMILY]
     own = RuleSet(tuple([rules[xfer_id] for xfer_id in xfer_ids]))
-    actions, table, queue = [], MatchTable(own, graph), []
-    while table.counts.any():
-        match = table.first_match(queue)
-        graph = apply(graph, own[match.xfer_id], match)
+    actions, table = [], MatchTable(own, graph)
+    while (position := next((k for k, count in enumerate(table.counts) if count), None)) is not None:
+        graph = apply(graph, own[position], table.location(position, 0))
         table = MatchTable(own, graph, table)
-        actions.append((xfer_ids[match.xfer_id], 0))
+        actions.append((xfer_ids[position], 0))
     return graph, tuple(actions)
