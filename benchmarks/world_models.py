@@ -12,10 +12,10 @@ such as `combined`, equation 3 of the RLFlow paper; then only *fidelity* is made
 `--agents` leaves out the rows of the world models in which no agent learns.
 
 *agents*: PPO and CMA-ES learn in the dream of graph-mdn alone. They then act on the real graph in one greedy and eight
-sampled episodes of at most 200 steps, and the cheapest graph that any of them visits counts. The controls are PPO before its training (the
-policy prior alone), PPO before its training and without the prior, greedy descent and beam search. Beam search runs
-twice: with as many rewrites of the real graph as were collected for the world model, and with as many seconds as
-collection, training and acting took together.
+sampled episodes of at most 200 steps, and the cheapest graph that any of them visits counts. The controls are PPO
+before its training (the policy prior alone), PPO before its training and without the prior, greedy descent and beam
+search. Beam search runs twice: with as many rewrites of the real graph as were collected for the world model, and with
+as many seconds as collection, training and acting took together.
 
 *dreams* compares the return of the agent's greedy episode in the dream with its return on the real graph. Figures 6 and
 7 and table 3 of the RLFlow paper show the same quantities. All costs are estimates. A gain is the reduction of the cost
