@@ -33,7 +33,8 @@ class Latencies:
         database.check_here()
         self.database, self.threads, self.seconds = database, threads, 0.0
         self._probe = probe
-        self._known: dict[tuple[str, str, str], Latency] = {}  # (graph, original, sizes) → latency
+        self._conditions: dict[str, str] = {}  # sizes → conditions; `Probe.conditions` makes all inputs
+        self._known: dict[tuple[str, str, str], Latency] = {}  # (graph, original, conditions) → latency
         self._lost_in_a_row = 0
 
     def of(self, original: Graph, graph: Graph, sizes: Sizes) -> Latency:
@@ -47,13 +48,15 @@ class Latencies:
         Raises:
           RLFlowError: MOST_LOST measurements in a row were lost, or ONNX Runtime refuses the original.
         """
-        asked = graph.hash, original.hash, sizes_text(sizes)
-        if asked not in self._known:
-            key = graph.hash, original.hash, self._probe.conditions(sizes)
+        text = sizes_text(sizes)
+        if text not in self._conditions:
+            self._conditions[text] = self._probe.conditions(sizes)
+        key = graph.hash, original.hash, self._conditions[text]
+        if key not in self._known:
             latency = self.database.latency(*key, self.threads) or self._new(key, original, graph, sizes)
             self.seconds += latency.seconds
-            self._known[asked] = latency
-        return self._known[asked]
+            self._known[key] = latency
+        return self._known[key]
 
     def _new(self, key: tuple, original: Graph, graph: Graph, sizes: Sizes) -> Latency:
         with self.database.lock():
