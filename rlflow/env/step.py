@@ -112,8 +112,6 @@ class StepEnv(gym.Env):
                 "location_masks": spaces.Box(0, 1, (n + 1, limit), np.int8),
             }
         )
-        added = [len(rule.target_ops) for rule in getattr(self.task, "rules", ()) if hasattr(rule, "target_ops")]
-        self._portions = [max(-(-count // PORTION), 1) for count in added] or [1] * n  # of each action type
         self.initial = self.state = self.start()
         self._steps, self._earnings = 0, begin(reward, self.initial)
         self._wants_candidates = False
@@ -189,7 +187,7 @@ class StepEnv(gym.Env):
     # -- inside ------------------------------------------------------------------------------------
 
     def _graph_spaces(self, max_nodes: int | None, max_edges: int | None) -> dict[str, spaces.Space]:
-        """Set the padded sizes, and return the spaces of the padded graph in observations; see the class."""
+        """Set the padded sizes and the portions, and return the spaces of the padded graph; see the class."""
         first, spec = self.task.initial.arrays(), self.encoding_spec
         self.max_nodes = max_nodes or PADDING_FACTOR * len(first.ops) + 32
         self.max_edges = max_edges or PADDING_FACTOR * len(first.senders) + 128
@@ -198,6 +196,9 @@ class StepEnv(gym.Env):
                 f"the graph has {len(first.ops)} nodes and {len(first.senders)} edges, more than the padding of "
                 f"{self.max_nodes} and {self.max_edges}; raise max_nodes and max_edges"
             )
+        added = [len(rule.target_ops) for rule in getattr(self.task, "rules", ()) if hasattr(rule, "target_ops")]
+        self._portions = [max(-(-count // PORTION), 1) for count in added] or [1] * spec.n_rules  # of each action type
+        self._largest_portion = max(self._portions, default=1)
         floats = lambda *shape: spaces.Box(-1e9, 1e9, shape, np.float32)  # noqa: E731
         index = lambda high, *shape: spaces.Box(0, high, shape, np.int32)  # noqa: E731
         return {
@@ -269,7 +270,7 @@ class StepEnv(gym.Env):
           locations: int8 [N + 1, L], the location masks; modified.
         """
         certain = self._fitting_choices()
-        if certain >= max(self._portions) and not self._is_compound:
+        if certain >= self._largest_portion and not self._is_compound:
             return
         for xfer_id, sizes in self._sizes().items():
             too_large = (k for k, size in enumerate(sizes) if size > certain and not self._fits(xfer_id, k))

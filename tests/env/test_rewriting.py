@@ -248,6 +248,13 @@ def test_without_the_graph_no_action_is_masked_for_its_size():
             )
 
 
+def test_without_rules_only_no_op_is_valid():
+    task = tiny_task("tiny_resnet18")
+    env = GraphRewriteEnv(Task(task.graph, RuleSet(()), task.cost, 20))
+    observation, _ = env.reset()
+    assert observation["xfer_mask"].tolist() == [1] and env.step((0, 0))[2]
+
+
 def test_a_graph_that_does_not_fit_is_refused():
     with pytest.raises(RLFlowError, match="raise max_nodes and max_edges"):
         GraphRewriteEnv(tiny_task(), max_nodes=3)
