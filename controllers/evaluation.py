@@ -15,6 +15,9 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 
 from rlflow.common.errors import RLFlowError
+from rlflow.common.task import EpisodeReward
+
+PATIENCE = 30  # steps after the highest cumulative reward with which an episode ends
 
 
 def play(
@@ -69,6 +72,9 @@ class Trajectory:
 def rollout(controller, env: gym.Env, greedy: bool, seed: int) -> Trajectory:
     """Play one episode in a single environment and return its record.
 
+    The episode ends PATIENCE steps after its highest cumulative reward, unless rewards depend on whole episodes: the
+    cheapest state counts, and a policy that knows no further gain seldom chooses NO-OP.
+
     Args:
       controller: an object with the method `act` of `controllers.base.Controller`; it receives batches of one
         observation.
@@ -78,17 +84,26 @@ def rollout(controller, env: gym.Env, greedy: bool, seed: int) -> Trajectory:
     """
     rng, started = np.random.default_rng(seed), time.perf_counter()
     observation, info = env.reset(seed=seed)
-    trajectory, ended = Trajectory(infos=[info]), False
-    while not ended:
+    trajectory, ended, patient = Trajectory(infos=[info]), False, _is_paid_at_end(env)
+    returned, highest, best = 0.0, 0.0, 0  # `best`: the number of steps before the highest cumulative reward
+    while not ended and (patient or len(trajectory.actions) < best + PATIENCE):
         batched = {key: np.asarray(value)[None] for key, value in observation.items()}
         action = controller.act(batched, greedy=greedy, rng=rng)[0]
         observation, reward, terminated, truncated, info = env.step(action)
         trajectory.actions.append(info.get("action", (int(action[0]), int(action[1]))))
         trajectory.rewards.append(float(reward))
+        returned += float(reward)
+        if returned > highest:
+            highest, best = returned, len(trajectory.rewards)
         trajectory.infos.append(info)
         trajectory.terminated, ended = bool(terminated), bool(terminated or truncated)
     trajectory.seconds = time.perf_counter() - started
     return trajectory
+
+
+def _is_paid_at_end(env: gym.Env) -> bool:
+    """Return True if rewards of a real environment depend on whole episodes; False for a dream."""
+    return isinstance(getattr(env.unwrapped, "reward", None), EpisodeReward)
 
 
 @dataclass

@@ -53,6 +53,9 @@ class Observer(Protocol):
     def real_action(self, action: Sequence[int]) -> tuple[int, int]:
         """Translate an action (xfer_id, location) from the model's location numbers to the environment's."""
 
+    def model_action(self, action: Sequence[int]) -> tuple[int, int]:
+        """Translate an action (xfer_id, location) from the environment's location numbers to the model's."""
+
     def follow(self, action: Sequence[int], state: State) -> None:
         """Update the latent state after one real step.
 

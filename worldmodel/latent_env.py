@@ -1,5 +1,9 @@
 """A wrapper of the real environment that replaces its observations by the latent observations of a world model.
 
+An acting policy can go in circles: where the dream was wrong about a rewrite, it applies the rewrite and its inverse in
+turn up to the step limit. With `leaves_circles`, an episode that comes to a state which looks like an earlier one, in
+objective and location counts, does not show the rules any more whose steps in between gained nothing.
+
 The wrapper's actions use the model's location numbers. `info["action"]` of a step contains the same action in the
 environment's location numbers, because the delivered graph is rebuilt from these actions.
 """
@@ -24,10 +28,12 @@ class LatentEnv(gymnasium.Wrapper):
       env: a `rlflow.env.step.StepEnv`. Its unwrapped `state` must be a new `State` after each valid action. `reset`
         raises RLFlowError if one action of `env` stands for several rewrites (`env.moves=batched`).
       model: the world model.
+      leaves_circles: True for acting policies; the observed counts then depend on the earlier steps of the episode.
     """
 
-    def __init__(self, env: gymnasium.Env, model: WorldModel):
+    def __init__(self, env: gymnasium.Env, model: WorldModel, leaves_circles: bool = False):
         super().__init__(env)
+        self._leaves_circles = leaves_circles
         self.model = model
         self.observation_space = spaces.observation_space(model)
         self.action_space = spaces.action_space(model.spec)
@@ -38,7 +44,8 @@ class LatentEnv(gymnasium.Wrapper):
         if isinstance(self.env.unwrapped.state, CompoundState):
             raise RLFlowError("controllers with a world model choose single rewrites. Set env.moves=single")
         self._observer.begin(self.env.unwrapped.state)
-        self._steps = 0
+        self._steps, self._gains, self._visited = 0, [], {}
+        self._barred = np.zeros(self.model.spec.n_rules, bool)
         self._see(observation)
         return self._observe(), info
 
@@ -51,8 +58,18 @@ class LatentEnv(gymnasium.Wrapper):
         self._steps += 1
         if self.env.unwrapped.state is not before:
             self._observer.follow(action, self.env.unwrapped.state)
+            if self._leaves_circles:
+                self._gains.append((action[0], before.objective - self.env.unwrapped.state.objective))
             self._see(observation)
         return self._observe(), float(reward), terminated, truncated, info
+
+    def model_action(self, action: tuple[int, int]) -> np.ndarray:
+        """Return an action of the real environment with the model's location number, which `step` takes.
+
+        Args:
+          action: (xfer_id, location), valid in the present state. The result for NO-OP is NO-OP.
+        """
+        return np.array(action if action[0] == self.model.spec.n_rules else self._observer.model_action(action))
 
     def action_masks(self) -> np.ndarray:
         """Return the action mask for sb3-contrib's MultiDiscrete actions, bool [N + 1 + L]; see spaces.py."""
@@ -62,7 +79,14 @@ class LatentEnv(gymnasium.Wrapper):
         allowed = observation["location_masks"][:-1].sum(axis=-1, dtype=np.int32)
         self._counts = np.minimum(self._observer.counts, allowed)
         self._class_counts = spaces.within(self._observer.class_counts, self.model.match_classes, self._counts)
+        if self._leaves_circles:
+            looks = self.env.unwrapped.state.objective, self._class_counts.tobytes()
+            for rule, gain in self._gains[self._visited.get(looks, len(self._gains)) :]:
+                self._barred[rule] |= gain <= 0
+            self._visited[looks] = len(self._gains)
 
     def _observe(self) -> dict[str, np.ndarray]:
-        seen = self._observer
-        return spaces.observation(seen.z, seen.h, self._counts, self._class_counts, self._steps, self.model.spec.stop)
+        seen, steps, stop = self._observer, self._steps, self.model.spec.stop
+        counts = np.where(self._barred, 0, self._counts).astype(np.int32)
+        class_counts = np.where(self._barred[self.model.match_classes], 0, self._class_counts).astype(np.int32)
+        return spaces.observation(seen.z, seen.h, counts, class_counts, steps, stop)

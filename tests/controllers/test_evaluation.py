@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
-from controllers.evaluation import best_of, play, rollout
+from controllers.evaluation import PATIENCE, best_of, play, rollout
 from controllers.random import RandomConfig, RandomController
 from rlflow.common.errors import RLFlowError
-from tests.toys.latent import Identity, Sacrifice, make, vector
+from tests.toys.latent import Identity, Sacrifice, Toy, make, vector
 
 
 class Fixed:
@@ -58,6 +58,32 @@ def test_the_same_seed_repeats_all_trajectories():
     runs = [best_of([make(RandomController, RandomConfig(), Identity)], Identity(), 3, seed=4) for _ in range(2)]
     assert runs[0] == runs[1]
     assert len({str(t.actions) for t in runs[0].trajectories}) == 4
+
+
+class Longer(Toy):
+    """An environment in which location k of rule 0 pays k − 2; the episode ends after 100 steps."""
+
+    Z, N, L, STEPS = 2, 1, 6, 100
+
+    def begin(self):
+        pass
+
+    def latent(self):
+        return np.zeros(2)
+
+    def counts(self):
+        return np.array([6])
+
+    def play(self, xfer_id, location):
+        return float(location - 2), False
+
+
+def test_an_episode_ends_some_steps_after_its_highest_cumulative_reward():
+    rewards = [3, -2, 1, 0, -1, 2, *[0] * 70]  # the sum is highest after step 1; it only reaches the same sum again
+    actions = [(0, reward + 2) for reward in rewards]
+    assert len(rollout(Fixed(actions), Longer(), greedy=True, seed=0).actions) == 1 + PATIENCE
+    actions[PATIENCE] = (0, 5)  # the last step that is played gains
+    assert len(rollout(Fixed(actions), Longer(), greedy=False, seed=0).actions) == 1 + 2 * PATIENCE
 
 
 def test_play_counts_each_environment_copy_until_its_first_end_only():

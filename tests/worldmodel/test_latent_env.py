@@ -1,6 +1,10 @@
 import warnings
+from dataclasses import replace
+from types import SimpleNamespace
 
+import gymnasium
 import numpy as np
+import pytest
 import tensorflow as tf
 from gymnasium.utils.env_checker import check_env
 
@@ -92,3 +96,62 @@ def test_the_observer_follows_neither_no_op_nor_invalid_actions():
     assert env.step(np.array([0, toy.SPEC.max_locations - 1]))[1] == -100
     *_, terminated, _, _ = env.step(np.array([toy.SPEC.n_rules, 0]))
     assert terminated and model.followed == []
+
+
+class Circular:
+    """A model of the task whose rule 1 undoes rule 0 and gains 1, and whose rule 2 gains 1 as often as it is applied.
+    """
+
+    latent, hidden, match_classes = 1, 1, np.array([0, 0, 1, 2])
+    usual_rewards, z, h = np.zeros(4, np.float32), np.zeros(1, np.float32), np.zeros(1, np.float32)
+
+    def __init__(self, spec):
+        self.spec = spec
+
+    def observer(self):
+        return self
+
+    def begin(self, state):
+        self.follow(None, state)
+
+    def real_action(self, action):
+        return action
+
+    def follow(self, action, state):
+        self.counts, self.class_counts = state.counts, np.array([1, state.counts[0] - 1, *state.counts[1:]])
+
+
+class Circles(gymnasium.Env):
+    """The real environment of `Circular`; its state does not count how often rule 2 was applied."""
+
+    def __init__(self):
+        self.n_rules, self.max_locations = 3, 2
+        self.observation_space, self.action_space = gymnasium.spaces.Dict(), gymnasium.spaces.MultiDiscrete([4, 2])
+
+    def reset(self, *, seed=None, options=None):
+        self.state = SimpleNamespace(objective=9, counts=np.array([2, 0, 1], np.int32))
+        return {"location_masks": np.ones((4, 2), np.int8)}, {}
+
+    def step(self, action):
+        there, (rule, _) = self.state.counts, action
+        counts = {0: [1, 1, there[2]], 1: [2, 0, there[2]], 2: there}[int(rule)]
+        objective = self.state.objective + {0: 1, 1: -1, 2: -1}[int(rule)]
+        self.state = SimpleNamespace(objective=objective, counts=np.array(counts, np.int32))
+        return {"location_masks": np.ones((4, 2), np.int8)}, 0.0, False, False, {}
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+def test_a_rule_that_led_in_a_circle_is_not_shown_again_in_the_episode(leaves):
+    env = LatentEnv(Circles(), Circular(replace(toy.SPEC, n_rules=3, max_locations=2)), leaves_circles=leaves)
+    env.reset()
+
+    def play(*rules):
+        shown = [env.step(np.array([rule, 0]))[0] for rule in rules][-1]
+        assert shown["counts"][-1] == 1
+        return shown["counts"][:-1].tolist(), shown["class_counts"].tolist()
+
+    assert play(2, 0) == ([1, 1, 1], [1, 0, 1, 1])
+    assert play(1) == (([0, 0, 1], [0, 0, 0, 1]) if leaves else ([2, 0, 1], [1, 1, 0, 1]))
+    # Rule 1 gained on the circle, so it is shown again. A rule that is not shown can still be applied.
+    assert play(2, 0) == (([0, 1, 1], [0, 0, 1, 1]) if leaves else ([1, 1, 1], [1, 0, 1, 1]))
+    assert env.reset()[0]["counts"].tolist() == [2, 0, 1, 1]

@@ -97,11 +97,17 @@ class EditsObserver:
         return np.bincount(classes, minlength=len(self.model.match_classes)).astype(np.int32)
 
     def real_action(self, action: Sequence[int]) -> tuple[int, int]:
-        xfer_id, number = int(action[0]), int(action[1])
-        orders = self._orders(xfer_id)
-        return xfer_id, sorted(range(len(orders)), key=orders.__getitem__)[number]
+        return int(action[0]), self._locations(int(action[0]))[int(action[1])]
+
+    def model_action(self, action: Sequence[int]) -> tuple[int, int]:
+        return int(action[0]), self._locations(int(action[0])).index(int(action[1]))
 
     # -- the order of locations --------------------------------------------------------------------
+
+    def _locations(self, xfer_id: int) -> list[int]:
+        """Return the environment's location numbers of a rule, in the order of the model's location numbers."""
+        orders = self._orders(xfer_id)
+        return sorted(range(len(orders)), key=orders.__getitem__)
 
     def _orders(self, xfer_id: int) -> list[tuple]:
         """Return the sort key (see `_order`) of each location of a rule, in the order of the environment's numbers."""

@@ -100,6 +100,8 @@ class MDNRNNObserver:
     def real_action(self, action: Sequence[int]) -> tuple[int, int]:
         return int(action[0]), int(action[1])
 
+    model_action = real_action
+
     def follow(self, action: Sequence[int], state: State) -> None:
         actions = np.asarray(action)[None]
         self._state = self._model.recur(self.z[None], self.counts[None], actions, self._state)
