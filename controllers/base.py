@@ -309,6 +309,15 @@ class Controller(Learner):
         """
         raise NotImplementedError("act(observation, greedy=True, rng=None) -> int64 [B, 2] (xfer_id, location)")
 
+    def imitate_first(self, observations: Mapping[str, np.ndarray], actions: np.ndarray, returned: float) -> None:
+        """Imitate an episode in the coming training, until a better one is sampled; by default do nothing.
+
+        Args:
+          observations: the observations of T states, as in `act`; the last action is NO-OP.
+          actions: int64 [T, 2], the actions that were taken there.
+          returned: the return of the episode.
+        """
+
     def train(
         self, make_env: MakeEnv, seed: int, folder: Path, log: Log | None = None, progress: Progress | None = None
     ) -> dict:

@@ -62,6 +62,16 @@ class BestEpisode:
         for array in (self._cut, self._sum, self._highest):
             array[ended] = 0
 
+    def keep(self, steps: Steps, returned: float) -> None:
+        """Keep given steps if they are better than the best episode so far.
+
+        Args:
+          steps: the tensors of each step, [T, …] each, with NO-OP last if the task has it.
+          returned: the sum of the rewards.
+        """
+        if returned > self.returned:
+            self.returned, self.steps = returned, steps
+
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the episode as arrays for a checkpoint, by name."""
         steps = {f"{PREFIX}{name}": values for name, values in self.steps.items()}

@@ -138,6 +138,15 @@ class Policy(snt.Module):
         """Return the (xfer_id, location) of each choice, int32 [B, 2]; counts: int32 [B, counted]."""
         raise NotImplementedError("action(counts, choice) -> (xfer_id, location)")
 
+    def choices(self, counts: np.ndarray, actions: np.ndarray) -> np.ndarray:
+        """Return the choice that comes nearest to each (xfer_id, location), int32 [B] or [B, 2].
+
+        Args:
+          counts: int32 [B, counted], the observed counts.
+          actions: int64 [B, 2], valid actions.
+        """
+        raise NotImplementedError("choices(counts, actions) -> choices")
+
     def features(self, z, h):
         """Return the output of the trunk, float32 [B, hidden], for z float32 [B, Z] and h float32 [B, H]."""
         x = tf.concat([z, h], axis=1)
@@ -214,6 +223,9 @@ class TwoStagePolicy(Policy):
 
     def action(self, counts, choice):
         return choice
+
+    def choices(self, counts, actions):
+        return actions.astype(np.int32)
 
     def _distribution(self, features, valid, count) -> TwoStage:
         """Return the distribution over (rule, location).
@@ -295,3 +307,11 @@ class MatchClassPolicy(Policy):
         before = tf.pad(tf.cumsum(counts, axis=1), [[0, 0], [1, 0]])  # [B, K + 1]: locations of earlier classes
         location = count_of(before, choice) - count_of(before, tf.gather(self.start, choice))
         return tf.stack([tf.gather(self.xfer_ids, choice), location], axis=1)
+
+    def choices(self, counts, actions):
+        """Return the match class of each action, int32 [B]; the policy chooses no match within a class."""
+        until = np.cumsum(np.pad(counts, [[0, 0], [1, 0]]), axis=1)  # [B, K + 1]: locations of earlier classes
+        rules, locations = actions.T
+        passed = until[np.arange(len(actions)), np.searchsorted(self.xfer_ids, rules)] + locations
+        classes = (until[:, 1:] <= passed[:, None]).sum(axis=1)
+        return np.where(rules == self.shapes.n_xfer_ids - 1, self.counted, classes).astype(np.int32)

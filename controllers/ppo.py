@@ -286,6 +286,12 @@ class PPO(ActorCritic, Controller):
         """Return the inputs of the policy: z, h, and `counts` (two-stage) or `class_counts` (match-classes)."""
         return self.batch(observation, self.learner.observes_counts)
 
+    def imitate_first(self, observations, actions, returned):
+        z, h, counts = self.seen(observations)
+        choice = self.learner.choices(counts, actions)
+        memory = {name: np.asarray(value) for name, value in self.learner.remember(counts, choice).items()}
+        self.best_episode.keep({"z": z, "h": h, "choice": choice, **memory}, returned)
+
     def act(self, observation, greedy=True, rng=None):
         batch = self.seen(observation)
         if greedy:

@@ -1,11 +1,21 @@
 """Recording of a controller's episodes on the real environment, as training data of world models.
 
-One episode of an iteration is greedy and some are sampled. Most episodes leave the greedy episode at a random step and
-then explore: they prefer rewrites that the world model has not seen (rlflow/collect/exploration.py). The next
-controller will query the world model near the greedy episode, so the model needs data from there. `Recorder` sits
-between `LatentEnv` and the real environment, so the recorded actions have the location numbers of the real environment.
+The first episode of an iteration is greedy. All later ones start from the best path of the iteration so far, the
+actions up to the highest cumulative reward of any of its episodes. There are three kinds, in turn (KINDS):
+
+- A *sample* is drawn from the controller's policy.
+- A *detour* leaves the best path at a random step by one action of a rule that few episodes have left the path by, and
+  then follows the greedy policy. It shows what becomes possible after a rewrite that gains nothing by itself (limited
+  discrepancy search, Harvey and Ginsberg 1995).
+- An *excursion* leaves the best path at a random step and then explores: it prefers rewrites that the world model has
+  not seen (rlflow/collect/exploration.py). The next controller will query the world model near the best path, so the
+  model needs data from there.
+
+`Recorder` sits between `LatentEnv` and the real environment, so the recorded actions have the location numbers of the
+real environment.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import count
 from pathlib import Path
@@ -14,20 +24,20 @@ from typing import NamedTuple
 import gymnasium
 import numpy as np
 
-from controllers.base import derive_seed
+from controllers.base import Controller, derive_seed
 from controllers.evaluation import rollout
 from rlflow.collect.episodes import Episode, interactions_of, read_shard, write_shard
 from rlflow.collect.exploration import ExplorationObserver, play_novel
 from rlflow.collect.rollouts import SHARD_EPISODES, record, shard_path
 from rlflow.common.errors import RLFlowError
-from rlflow.common.task import State
+from rlflow.common.task import State, valid_actions
 from rlflow.env.step import Recalls, StepEnv
 from rlflow.optimisation.candidates import states_along
 from worldmodel.base import WorldModel
 from worldmodel.latent_env import LatentEnv
 
-EXCURSION = 30  # exploring steps of an episode; as many as the steps before them, if there are more than EXCURSION
-SAMPLED = 4  # every SAMPLED-th episode of an iteration is sampled from the controller
+EXCURSION = 30  # exploring steps of an excursion; as many as the steps before them, if there are more than EXCURSION
+KINDS = ("sample", "detour", "excursion", "detour")  # of episode k of an iteration: entry k modulo 4; 0 is greedy
 
 
 class Way(NamedTuple):
@@ -55,6 +65,7 @@ class Recorder(gymnasium.Wrapper):
     def reset(self, *, seed: int | None = None, options: dict | None = None):
         result = self.env.reset(seed=seed, options=options)
         self.actions, self.states, self.copied = [], [self.env.unwrapped.state], 0
+        self.states[0].arrays()
         return result
 
     def step(self, action):
@@ -67,6 +78,7 @@ class Recorder(gymnasium.Wrapper):
         if result[-1]["valid"]:
             self.actions.append(action)
             self.states.append(self.env.unwrapped.state)
+            self.states[-1].arrays()  # Encoding each state at once is incremental.
         return result
 
 
@@ -76,8 +88,8 @@ class Player:
     def __init__(self, controller, env: StepEnv, model: WorldModel):
         self.controller, self.env, self._model = controller, env, model
         self._recorder = Recorder(env)
-        self._latent = LatentEnv(self._recorder, model)
-        self._trunk: Way | None = None
+        self._latent = LatentEnv(self._recorder, model, leaves_circles=True)
+        self._best: tuple[int, Way] | None = None  # the index of an episode, and its path to its cheapest state
 
     def episode(self, k: int, seed: int) -> Episode:
         """Play one episode with the controller and return its record.
@@ -86,51 +98,96 @@ class Player:
           k: the index of the episode; episode 0 is greedy, all others are sampled.
           seed: the seed of the episode.
         """
-        rollout(self.controller, self._latent, greedy=k == 0, seed=seed)
-        recorder = self._recorder
-        return record(self.env.task, self.env.reward, recorder.states, recorder.actions, k, recorder.copied)
+        return self._played(self.controller, k, seed, greedy=k == 0)
 
     def turn(self, k: int, seed: int, before: Sequence[Episode]) -> Episode:
-        """Play episode k of an iteration.
+        """Play episode k of an iteration; see the module docstring.
 
-        Episode 0 is greedy. Every SAMPLED-th episode is sampled from the controller. All other episodes follow the
-        greedy episode up to a random step and then explore. If the environment can restore states, steps of the greedy
-        episode are not played again.
+        If the environment can restore states, steps of the best path are not played again.
 
         Args:
           k: the index of the episode.
           seed: the seed of the episode.
           before: the earlier episodes of the iteration.
         """
+        self._recorder.known = NOWHERE
+        kind = KINDS[k % len(KINDS)]
         if k == 0:
-            first = self.episode(k, seed)
-            self._trunk = Way(self._rewrites(first), self._recorder.states)
-            return first
-        trunk, restores = self._greedy_path(before[0]), isinstance(self.env, Recalls)
-        if k % SAMPLED == 0:
-            self._recorder.known = trunk if restores else NOWHERE
             return self.episode(k, seed)
-        rng = np.random.default_rng(seed)
-        prefix = trunk.actions[: int(rng.integers(len(trunk.actions) + 1))]
-        restored = trunk.states[: len(prefix) + 1] if restores else ()
-        steps = min(max(EXCURSION, len(prefix)), self.env.max_steps - len(prefix))
+        best, rng = self._best_path(before), np.random.default_rng(seed)
+        restores = isinstance(self.env, Recalls)
+        if restores:
+            self._recorder.known = best
+        if kind == "sample":
+            return self.episode(k, seed)
+        left = int(rng.integers(len(best.actions) + 1))
+        if kind == "detour":
+            rules = Counter(int(one.actions[one.copied, 0]) for one in before if one.copied < len(one))
+            detour = _Detour(self.controller, self._latent, best.actions, left, rules)
+            return self._played(detour, k, seed, greedy=True)
+        steps = min(max(EXCURSION, left), self.env.max_steps - left)
         observer = self._model.observer()
         observer = observer if isinstance(observer, ExplorationObserver) else None
-        return play_novel(self.env.task, self.env.reward, prefix, steps, rng, k, observer, restored)
+        restored = best.states[: left + 1] if restores else ()
+        return play_novel(self.env.task, self.env.reward, best.actions[:left], steps, rng, k, observer, restored)
 
-    def _rewrites(self, episode: Episode) -> list[tuple[int, int]]:
-        no_op = self.env.task.encoding_spec.n_rules
-        return [(xfer_id, location) for xfer_id, location in episode.actions.tolist() if xfer_id < no_op]
+    def _played(self, controller, k: int, seed: int, greedy: bool) -> Episode:
+        rollout(controller, self._latent, greedy=greedy, seed=seed)
+        recorder = self._recorder
+        return record(self.env.task, self.env.reward, recorder.states, recorder.actions, k, recorder.copied)
 
-    def _greedy_path(self, first: Episode) -> Way:
-        """Return the path of the greedy episode `first`.
+    def _best_path(self, before: Sequence[Episode]) -> Way:
+        """Return the best part of the best episode, of the earliest one if several have equal returns.
 
-        After a restart, the states are computed again from the actions of the episode. This uses no interactions.
+        The states are computed again from the actions of the episode. This uses no interactions.
         """
-        if self._trunk is None:
-            moves = self._rewrites(first)
-            self._trunk = Way(moves, states_along(self.env.task, moves))
-        return self._trunk
+        best = max(range(len(before)), key=lambda k: best_part(before[k])[1])
+        if self._best is None or self._best[0] != best:
+            moves = _rewrites(before[best])
+            self._best = best, Way(moves, states_along(self.env.task, moves))
+        return self._best[1]
+
+
+def best_part(episode: Episode) -> tuple[int, float]:
+    """Return the number of steps before the highest cumulative reward of an episode, and this reward; (0, 0) for none.
+    """
+    returns = np.cumsum(episode.rewards, dtype=np.float64)
+    steps = int(returns.argmax()) + 1
+    return (steps, float(returns[steps - 1])) if returns[steps - 1] > 0 else (0, 0.0)
+
+
+def _rewrites(episode: Episode) -> list[tuple[int, int]]:
+    """Return the actions before the highest cumulative reward of an episode, without NO-OP."""
+    actions = episode.actions[: best_part(episode)[0]].tolist()
+    return [(xfer_id, location) for xfer_id, location in actions if xfer_id < episode.counts.shape[1]]
+
+
+class _Detour:
+    """A controller that follows a path, takes one unusual action, and then does what another controller would do.
+
+    Args:
+      controller: the other controller.
+      env: the latent environment in which this controller acts.
+      path: the actions of the path, in the real environment's location numbers.
+      left: the number of these actions that it follows; the unusual action is another one than the next of them.
+      rules: how often earlier episodes left their path by each rule; the unusual action is of one with the fewest.
+    """
+
+    def __init__(self, controller, env: LatentEnv, path: Sequence[tuple[int, int]], left: int, rules: Counter):
+        self.controller, self.env, self.path, self.left, self.rules = controller, env, path, left, rules
+
+    def act(self, observation, greedy, rng):
+        step = int(observation["step"][0])
+        if step < self.left:
+            return self.env.model_action(self.path[step])[None]
+        actions = list(map(tuple, valid_actions(self.env.unwrapped.state.counts, stop=False).tolist()))
+        actions = [action for action in actions if action not in self.path[step : step + 1]]
+        if step > self.left or not actions:
+            return self.controller.act(observation, greedy=greedy, rng=rng)
+        fewest = min(self.rules[xfer_id] for xfer_id, _ in actions)
+        rule = rng.choice(sorted({xfer_id for xfer_id, _ in actions if self.rules[xfer_id] == fewest}))
+        unusual = [action for action in actions if action[0] == rule]
+        return self.env.model_action(unusual[rng.integers(len(unusual))])[None]
 
 
 def recorded(controller, env: StepEnv, model: WorldModel, seed: int) -> Iterator[Episode]:
@@ -188,3 +245,26 @@ def _read_episodes(path: Path, first: int) -> list[Episode]:
     except RLFlowError:
         return []
     return result if [episode.index for episode in result] == list(range(first, first + len(result))) else []
+
+
+def demonstrate(controller: Controller, episodes: Sequence[Episode], env: StepEnv, model: WorldModel) -> None:
+    """Let a controller imitate the best one of some real episodes in its coming training.
+
+    The actions are replayed on the real graph. This uses no interactions, because all of them were played before.
+
+    Args:
+      controller: the controller.
+      episodes: the episodes, of the environment's graph.
+      env: the real environment.
+      model: the world model that encodes observations.
+    """
+    best = max(episodes, key=lambda episode: best_part(episode)[1])
+    latent, actions = LatentEnv(env, model), []
+    observations = [latent.reset()[0]]
+    for move in _rewrites(best):
+        actions.append(latent.model_action(move))
+        observations.append(latent.step(actions[-1])[0])
+    actions.append(np.array((model.spec.n_rules, 0)))
+    if len(actions) > 1 and model.spec.stop:
+        stacked = {key: np.stack([one[key] for one in observations]) for key in observations[0]}
+        controller.imitate_first(stacked, np.array(actions, np.int64), best_part(best)[1])

@@ -22,12 +22,12 @@ from controllers.stages.parts import (
     controller_from,
     controllers_environment,
     dream_options,
+    iteration_episodes,
     load_world_model,
     make_controller,
     with_real_observations,
 )
 from rlflow.collect import rollouts
-from rlflow.collect.episodes import read_episodes
 from rlflow.common.errors import RLFlowError, first_line
 from rlflow.common.files import write_json
 from rlflow.common.messages import command, say
@@ -161,7 +161,7 @@ def _play(run, model, trainings: Sequence[Training]) -> list[Played]:
     for training in trainings:
         own, name = None if training.needs_no_world_model else model, training.environment
         if name not in environments:
-            environments[name] = as_seen(training.run, controllers_environment(run), own)
+            environments[name] = as_seen(training.run, controllers_environment(run), own, acts=True)
         controller, options = training.controller(own), (environments[name], run.config.eval.samples, run.config.seed)
         tried = best_of([controller], *options)
         controls = {} if is_measured else _untrained(training, own)
@@ -203,7 +203,7 @@ def _draw(run, model, played: Sequence[Played]) -> None:
 
 
 def _cheapest_reached(run, played: Sequence[Played], started: float) -> Candidate:
-    """Return the cheapest state that any controller reached, as a candidate.
+    """Return the cheapest state that any controller reached, in this stage or in the iterations of `train-wm`.
 
     The candidate's interactions and measurement seconds include data collection, and the training and acting of all
     these controllers.
@@ -213,7 +213,11 @@ def _cheapest_reached(run, played: Sequence[Played], started: float) -> Candidat
       played: the controllers and their episodes.
       started: the value of time.monotonic() from which the candidate's seconds count.
     """
-    best, interactions, measured, acting = _best(played).tried, _training_data(run, played), 0.0, {}
+    tried, interactions, measured, acting = _best(played).tried, _training_data(run, played), 0.0, {}
+    cost, actions = tried.cost, tried.actions
+    for episode in iteration_episodes(run) if interactions else ():
+        if episode.costs.min() < cost:
+            cost, actions = episode.costs.min(), episode.actions[: int(episode.costs.argmin())].tolist()
     if interactions:
         measured = (run.results("collect") or {}).get("measurement_seconds", 0.0)  # none if the training is online
     for training, _, tried, _ in played:
@@ -223,8 +227,8 @@ def _cheapest_reached(run, played: Sequence[Played], started: float) -> Candidat
         interactions += tried.interactions
         for info in tried.trajectories[-1].infos[-1:]:
             acting[training.environment] = info.get("measurement_seconds", 0.0)  # cumulative over all episodes
-    state, measured = follow(run.task, best.actions), measured + sum(acting.values())
-    return Candidate("controller", state, best.actions, interactions, time.monotonic() - started, measured)
+    state, measured = follow(run.task, actions), measured + sum(acting.values())
+    return Candidate("controller", state, actions, interactions, time.monotonic() - started, measured)
 
 
 def _training_data(run, played: Sequence[Played]) -> int:
@@ -369,9 +373,7 @@ def _random_episodes(run) -> tuple[list | None, list]:
     config, trained, training = run.config, run.require("train-wm"), None
     if config.world_model.mode == "offline" and config.world_model.holdout:
         own, episodes = run.random_episodes(trained["episodes"])
-        for played in trained.get("iterations", [])[1:]:
-            folder = run.path / "iterations" / str(played["iteration"]) / "episodes"
-            episodes = episodes + read_episodes(folder, played["episodes"])
+        episodes = [*episodes, *iteration_episodes(run)]
         training, held_out = split_episodes(episodes, config.world_model.holdout, config.seed)
         own = set(map(id, own))
         held_out = [episode for episode in held_out if id(episode) in own]

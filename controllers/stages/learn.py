@@ -7,14 +7,14 @@ iterations (controllers/iterations.py); iterations/K/ in the run folder holds th
 """
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 from controllers.base import StopReason
 from controllers.iterations import learn_in_iterations
 from controllers.real_env import ChargedEnv, Measurements, train_for_real
-from controllers.recording import Player, play_iteration
+from controllers.recording import Player, demonstrate, play_iteration
 from controllers.stages import one_shot
 from controllers.stages.acting import evaluate
 from controllers.stages.experiments import check_same_dream, store_training
@@ -28,13 +28,14 @@ from controllers.stages.parts import (
     controllers_environment,
     dream_options,
     experiment_name,
+    iteration_episodes,
     load_world_model,
     make_controller,
     needs_no_world_model,
     world_model_of,
 )
 from rlflow.collect import rollouts
-from rlflow.collect.episodes import read_episodes
+from rlflow.collect.episodes import Episode, read_episodes
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import copy_file, read_json, write_text
 from rlflow.common.messages import bar_updater, counted, progress_bar, say
@@ -138,7 +139,7 @@ def _model_names(run) -> dict[str, str]:
     return names
 
 
-def learn_to_act(run, model, temperature: float, folder: Path, name: str) -> tuple:
+def learn_to_act(run, model, temperature: float, folder: Path, name: str, known: Sequence[Episode] = ()) -> tuple:
     """Train a controller in the dreams of a world model, or on the real graph.
 
     Args:
@@ -147,6 +148,7 @@ def learn_to_act(run, model, temperature: float, folder: Path, name: str) -> tup
       temperature: the temperature τ of the dreams.
       folder: the folder of the checkpoint.
       name: the name of the TensorBoard log.
+      known: episodes on the real graph, the best one of which a controller in a dream may imitate.
 
     Returns:
       (the controller, the results of its training).
@@ -182,6 +184,8 @@ def learn_to_act(run, model, temperature: float, folder: Path, name: str) -> tup
             results = train_for_real(controller, make_real, options.interactions, *common)
             results |= {"measurement_seconds": measurements.seconds, "measured": measurements.best}
         else:
+            if known:
+                demonstrate(controller, known, controllers_environment(run), model)
             results = controller.train(make_dream, *common)
         if results["stop_reason"] == StopReason.DIVERGED:
             log(results["env_steps"], {"diverged": 1.0})
@@ -193,6 +197,7 @@ class RunIterations:
 
     def __init__(self, run):
         self.run, self.path, self.done = run, run.begin_iterations(), []
+        self.known = list(run.random_episodes()[0])  # all episodes on the graph of this run so far
 
     def learn(self, number: int, episodes) -> dict:
         """Train the world model; in the last iteration, copy the result to the run's folder `world-model`."""
@@ -210,7 +215,7 @@ class RunIterations:
     def dream(self, number: int, model) -> tuple:
         config = self.run.config
         folder, name = self.path / str(number) / "controller", f"iteration-{number}-{config.controller.name}"
-        controller, results = learn_to_act(self.run, model, config.dream.temperatures[0], folder, name)
+        controller, results = learn_to_act(self.run, model, config.dream.temperatures[0], folder, name, self.known)
         return controller, results["best_return"]
 
     def play(self, number: int, controller, model, interactions: int) -> list:
@@ -218,7 +223,9 @@ class RunIterations:
         player = Player(controller, controllers_environment(self.run), model)
         folder, seed = self.path / str(number) / "episodes", (config.seed, number)
         with progress_bar(interactions, f"iteration {number}", "interaction") as bar:
-            return play_iteration(player, folder, interactions, config.collect.episodes, seed, bar)
+            episodes = play_iteration(player, folder, interactions, config.collect.episodes, seed, bar)
+        self.known += episodes
+        return episodes
 
     def report(self, result: dict) -> None:
         """Print a line on one entry of "iterations" (see `learn_in_iterations`), and redraw the curves of all entries.
@@ -312,6 +319,13 @@ def train_world_model(run) -> dict:
     return results
 
 
+def _known_episodes(run) -> list[Episode]:
+    """Return the stored episodes on the graph of a run that its world model learnt from."""
+    if run.config.world_model.mode == "online":
+        return []
+    return [*run.random_episodes(run.require("train-wm")["episodes"])[0], *iteration_episodes(run)]
+
+
 def train_controller(run) -> dict:
     """Run the stage `train-controller`.
 
@@ -328,13 +342,14 @@ def train_controller(run) -> dict:
     if not run.config.controller[run.config.controller.name].get("also"):  # the other problems may have rewrites
         check_has_rewrites(run)
     config, model = run.config, world_model_of(run)
+    known = _known_episodes(run) if config.controller.train_on == "dream" else []
 
     def work() -> dict:
         trainings = []
         for temperature in config.dream.temperatures:
             folder, started = controller_folder(run, temperature), time.monotonic()
             check_same_dream(run, model, folder)
-            _, results = learn_to_act(run, model, temperature, folder, folder.name)
+            _, results = learn_to_act(run, model, temperature, folder, folder.name, known)
             results |= {"temperature": temperature, "seconds": time.monotonic() - started}
             trainings.append(store_training(run, folder, results))
         diverged = any(training["stop_reason"] == StopReason.DIVERGED for training in trainings)

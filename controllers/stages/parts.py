@@ -162,19 +162,30 @@ def needs_no_world_model(run) -> bool:
     return observes in WITHOUT_WORLD_MODEL
 
 
-def as_seen(run, env, model):
+def iteration_episodes(run) -> list:
+    """Return the episodes that controllers played on the real graph in the iterations of `train-wm`."""
+    from rlflow.collect.episodes import read_episodes
+
+    result = []
+    for played in (run.results("train-wm") or {}).get("iterations", ())[1:]:
+        result += read_episodes(run.path / "iterations" / str(played["iteration"]) / "episodes", played["episodes"])
+    return result
+
+
+def as_seen(run, env, model, acts: bool = False):
     """Wrap a real environment so that it returns the observations that the run's controller needs.
 
     Args:
       run: the run folder.
       env: the real environment.
       model: the world model that encodes observations, or None for a controller that needs none.
+      acts: True if a trained controller acts, which then leaves circles (see `worldmodel.latent_env`).
     """
     from controllers.controller_options import controller_config
     from worldmodel.latent_env import LatentEnv
 
     if model is not None:
-        return LatentEnv(env, model)
+        return LatentEnv(env, model, leaves_circles=acts)
     return with_real_observations(env, controller_config(run.config))
 
 

@@ -100,3 +100,20 @@ def test_an_episode_found_once_is_imitated(tmp_path):
         )  # fmt: skip
         returns.append(make(PPO, config, Valley).train(vector(Valley), 0, tmp_path / str(imitate))["best_return"])
     assert returns == pytest.approx([0.1, 2.4])
+
+
+@eager()
+@pytest.mark.parametrize("policy", ["two-stage", "match-classes"])
+def test_a_given_episode_is_imitated_from_the_first_update_on(tmp_path, policy):
+    """The policy samples no episode through the valley in this training, and learns the way from the given one."""
+    config = PPOConfig(
+        policy=policy, updates=1, envs=2, steps=6, hidden=16, embedding=4, evaluate_every=1, evaluation_dreams=1,
+        imitate=12, learning_rate=0.05, epochs=1, minibatches=1, max_steps=8,
+    )  # fmt: skip
+    ppo, env = make(PPO, config, Valley), Valley()
+    actions = np.array([(1, 0), (1, 0), (1, 0), (2, 0)])
+    shown = [env.reset()[0], *(env.step(action)[0] for action in actions[:-1])]
+    ppo.imitate_first({name: np.stack([one[name] for one in shown]) for name in shown[0]}, actions, 2.4)
+    assert ppo.train(vector(Valley), 0, tmp_path)["best_return"] == pytest.approx(2.4)
+    ppo.imitate_first({name: np.stack([one[name] for one in shown]) for name in shown[0]}, actions[::-1], 2.3)
+    assert len(ppo.best_episode.steps["z"]) == 4 and ppo.best_episode.returned == pytest.approx(2.4)

@@ -8,7 +8,7 @@ from rlflow.common.errors import RLFlowError
 from tests.toys.latent import latent_spaces
 
 MATCH_CLASSES, USUAL_REWARDS = np.array([0, 0, 0, 1, 3, 3]), np.array([0.5, -1.0, 0.02, 0.0, 3.0, 0.4])
-N, L, NO_OP = 4, 20, 4
+N, L, NO_OP, NO_OP_CLASS = 4, 20, 4, 6
 
 
 def controller(usual_rewards=USUAL_REWARDS, **options) -> PPO:
@@ -65,6 +65,22 @@ def test_a_class_of_higher_usual_reward_is_tried_more_often_in_any_unit():
         for xfer_id, _ in ppo.act(many, greedy=False, rng=rng):
             seen_often[xfer_id] += 1
         assert seen_often[3] > seen_often[0] > seen_often[1] > 0 and 0 < seen_often[NO_OP] < seen_often[0]
+
+
+def test_the_choice_of_an_action_is_the_match_class_of_its_location():
+    seen, policy = observations(40), controller().learner
+    counts = seen["class_counts"].astype(np.int32)
+    for row, of_row in enumerate(counts):
+        listed = [(rule, 0, NO_OP_CLASS) for rule in (NO_OP,)]
+        for rule in range(N):
+            classes = [k for k in np.repeat(np.arange(len(of_row)), of_row) if MATCH_CLASSES[k] == rule]
+            listed += [(rule, location, k) for location, k in enumerate(classes)]
+        rules, locations, classes = np.array(listed).T
+        there = np.repeat(counts[row : row + 1], len(listed), axis=0)
+        assert policy.choices(there, np.stack([rules, locations], axis=1)).tolist() == classes.tolist()
+        first = policy.action(there, classes).numpy()
+        same = (first == np.stack([rules, locations], axis=1)).all(axis=1)
+        assert same.sum() == 1 + np.count_nonzero(of_row)  # of each class, its first match
 
 
 def test_an_unknown_policy_is_refused():

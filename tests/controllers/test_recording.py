@@ -5,11 +5,12 @@ import pytest
 
 from controllers.evaluation import best_of
 from controllers.random import RandomConfig, RandomController
-from controllers.recording import recorded
+from controllers.recording import demonstrate, recorded
 from rlflow.collect.rollouts import play_random
 from rlflow.env.graph_rewrite import GraphRewriteEnv
 from rlflow.env.rewards import relative
 from rlflow.optimisation.candidates import follow
+from tests.toys.systems import fitted
 from tests.toys.tiny import tiny_task
 from worldmodel import spaces
 from worldmodel.latent_env import LatentEnv
@@ -39,6 +40,8 @@ class BackwardsObserver:
 
     def real_action(self, action):
         return int(action[0]), int(self.counts[action[0]] - 1 - action[1])
+
+    model_action = real_action
 
     def follow(self, action, state):
         self.counts = self.class_counts = state.counts
@@ -117,3 +120,38 @@ def test_the_best_sample_reaches_its_cost_when_replayed_on_the_real_graph(task):
     best = best_of([controller], LatentEnv(environment(task), model), samples=20, seed=3)
     assert best.prefix > 1
     assert follow(task, best.actions).runtime_ms == best.cost < task.initial.runtime_ms
+
+
+class Watched:
+    """A controller that keeps what it is to imitate."""
+
+    def imitate_first(self, observations, actions, returned):
+        self.given = observations, actions, returned
+
+
+def test_a_demonstration_is_the_best_part_of_the_best_episode_as_the_controller_would_have_seen_it(task):
+    """Play the demonstrated actions in the latent environment and compare the observations."""
+    episodes = [play_random(task, relative, STEPS, np.random.default_rng(k), k) for k in range(20)]
+    model, controller = fitted(episodes, task), Watched()
+    demonstrate(controller, episodes, environment(task), model)
+    observations, actions, returned = controller.given
+    returns = [float(np.cumsum(episode.rewards).max()) for episode in episodes]
+    best = episodes[int(np.argmax(returns))]
+    assert returned == pytest.approx(max(returns), abs=1e-5) and 2 < len(actions) <= STEPS + 1
+    env = LatentEnv(environment(task), model)
+    seen, _ = env.reset()
+    for step, action in enumerate(actions):
+        for name, values in observations.items():
+            np.testing.assert_array_equal(values[step], seen[name])
+        seen, *_, info = env.step(action)
+        expected = [task.no_op, 0] if step == len(actions) - 1 else best.actions[step].tolist()
+        assert list(info["action"]) == expected
+    assert env.unwrapped.state.objective / 1e9 == pytest.approx(best.costs.min())
+
+
+def test_nothing_is_demonstrated_if_no_episode_gained(task):
+    losing = [play_random(task, relative, 1, np.random.default_rng(k), k) for k in range(40)]
+    losing = [episode for episode in losing if episode.rewards.sum() <= 0]
+    controller = Watched()
+    demonstrate(controller, losing, environment(task), Backwards(task))
+    assert losing and not hasattr(controller, "given")

@@ -1,4 +1,4 @@
-"""Test exploration that returns to states of the greedy episode. If the environment can restore a state, the copied
+"""Test exploration that returns to states of the best episode. If the environment can restore a state, the copied
 steps cost no interaction, and the data of these steps count once in what is learnt."""
 
 from collections import Counter
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from controllers import recording
-from controllers.recording import Player, Recorder, Way, play_iteration
+from controllers.recording import KINDS, Player, Recorder, Way, _rewrites, best_part, play_iteration
 from rlflow.collect.episodes import read_shard, write_shard
 from rlflow.collect.exploration import play_novel
 from rlflow.collect.rollouts import play_random, record
@@ -18,6 +18,7 @@ from rlflow.costs.analytic import AnalyticCost
 from rlflow.env.graph_rewrite import GraphRewriteEnv
 from rlflow.env.rewards import relative
 from rlflow.env.state import RewriteState
+from rlflow.optimisation.candidates import states_along
 from tests.controllers.test_recording import Backwards, same
 from tests.suite import at_night, slow
 from tests.toys.systems import SIGNS_AND_PRODUCTS, fitted, signs_and_products, task_of
@@ -33,7 +34,7 @@ class Faithful:
     good."""
 
     def __init__(self, task, steps: int = PLAN, leaves: float = 0.1):
-        episode = play_novel(task, relative, (), steps, np.random.default_rng(5))
+        episode = play_novel(task, relative, (), steps, np.random.default_rng(165))  # gains most at its end
         self.plan = [  # `Backwards` numbers locations from the last to the first.
             (x, episode.counts[t, x] - 1 - k) for t, (x, k) in enumerate(episode.actions.tolist())
         ]
@@ -42,13 +43,25 @@ class Faithful:
     def act(self, observation, greedy, rng):
         step, counts = int(observation["step"][0]), observation["counts"][0]
         self.left = step > 0 and self.left
-        if step == len(self.plan):
+        if step >= len(self.plan):
             return np.array([(self.no_op, 0)])
         self.left |= not greedy and rng.random() < self.leaves
         if not self.left:
             return np.array([self.plan[step]])
         xfer_id = rng.choice(np.flatnonzero(counts))
         return np.array([(xfer_id, rng.integers(counts[xfer_id]))])
+
+
+class First:
+    """A controller that chooses the first match of the first rule that it sees, and remembers {step: this rule}."""
+
+    def __init__(self):
+        self.chosen = {}
+
+    def act(self, observation, greedy, rng):
+        rule = int(np.flatnonzero(observation["counts"][0])[0])
+        self.chosen[int(observation["step"][0])] = rule
+        return np.array([(rule, 0)])
 
 
 class Walking(gymnasium.Wrapper):
@@ -90,17 +103,27 @@ def replayed(task, episode):
 
 
 @pytest.mark.parametrize("restores", [True, *slow(False)])
-def test_counted_interactions_equal_the_rewrites_carried_out_and_the_stops(task, tmp_path, carried_out, restores):
+def test_counted_interactions_equal_the_rewrites_carried_out_and_the_stops(
+    task, tmp_path, carried_out, restores, monkeypatch
+):
     actor = player(task, restores)
+
+    def not_counted(*arguments):
+        before = len(carried_out)
+        states = states_along(*arguments)
+        del carried_out[before:]  # the best path, which was played before
+        return states
+
+    monkeypatch.setattr(recording, "states_along", not_counted)
     carried_out.clear()  # Forget the rewrites that drew the plan.
     episodes = play_iteration(actor, tmp_path, 400, 24, (3, 2))
     stops = sum(int((episode.actions[:, 0] == task.no_op).sum()) for episode in episodes)
     assert sum(episode.interactions for episode in episodes) == len(carried_out) + stops <= 400
     copied = [episode.copied for episode in episodes]
     if restores:
-        sampled = copied[recording.SAMPLED :: recording.SAMPLED]
-        exploring = [n for k, n in enumerate(copied) if k % recording.SAMPLED]
-        assert copied[0] == 0 and max(sampled) > 3 and max(exploring) > 6 and len(episodes) == 24
+        of_kind = {kind: [n for k, n in enumerate(copied) if k and KINDS[k % 4] == kind] for kind in KINDS}
+        assert copied[0] == 0 and max(of_kind["sample"]) > 3 and len(episodes) == 24
+        assert max(of_kind["excursion"]) > 6 and max(of_kind["detour"]) > 6
     else:
         assert not any(copied) and len(episodes) < 24
 
@@ -109,11 +132,33 @@ def test_an_episode_with_copied_steps_equals_its_full_replay(task, tmp_path):
     episodes = play_iteration(player(task), tmp_path, 400, at_night(24, 12), (3, 2))
     for episode in episodes:
         same(episode, replayed(task, episode))
-        assert np.array_equal(episode.actions[: episode.copied], episodes[0].actions[: episode.copied])
+        earlier = [one.actions[: episode.copied].tolist() for one in episodes[: episode.index]]
+        assert not episode.copied or episode.actions[: episode.copied].tolist() in earlier
     partial = [e for e in episodes[1:] if 0 < e.copied < min(len(e), PLAN)]
     leaves = [e for e in partial if np.array_equal(e.actions[e.copied], episodes[0].actions[e.copied])]
     # After its copied steps an episode explores and seldom repeats the action of the greedy episode.
     assert len(leaves) < len(episodes) / 4
+
+
+def test_detours_leave_the_best_path_by_a_new_rule_each_and_then_follow_the_policy(task):
+    episodes, actor = [], Player(First(), GraphRewriteEnv(task, relative, STEPS), Backwards(task))
+    chosen = []
+    for k in range(10):
+        actor.controller.chosen = {}
+        episodes.append(actor.turn(k, 100 + k, episodes))
+        chosen.append(actor.controller.chosen)
+    detours = [k for k in range(1, 10) if KINDS[k % 4] == "detour"]
+    for k in detours:
+        paths = {n: _rewrites(one) for n, one in enumerate(episodes[:k])}
+        best = max(paths, key=lambda n: best_part(episodes[n])[1])
+        episode, rules = episodes[k], [int(one.actions[one.copied, 0]) for one in episodes[:k] if one.copied < len(one)]
+        way = episode.copied
+        assert [tuple(action) for action in episode.actions[:way].tolist()] == paths[best][:way]
+        there = np.flatnonzero(episode.counts[way])
+        assert rules.count(episode.actions[way, 0]) == min(map(rules.count, there))
+        followed = dict(enumerate(episode.actions[way + 1 :, 0].tolist(), way + 1))
+        assert followed == {step: rule for step, rule in chosen[k].items() if step > way} and followed
+    assert len({int(episodes[k].actions[episodes[k].copied, 0]) for k in detours}) == len(detours) == 5
 
 
 def test_an_environment_that_cannot_restore_states_gives_the_same_episodes(task):
@@ -131,7 +176,7 @@ def test_an_exploring_episode_adds_about_as_many_steps_as_it_copied(task, monkey
     monkeypatch.setattr(recording, "EXCURSION", 3)
     actor = player(task)
     first, explored = actor.turn(0, 9, []), set()
-    for k in (1, 2, 3, 5, 6, 7):
+    for k in (2, 6, 10, 14, 18, 22):
         way, episode = int(np.random.default_rng(k).integers(PLAN + 1)), actor.turn(k, k, [first])
         explored.add(episode.interactions)
         assert episode.copied == way and episode.interactions == min(max(3, way), STEPS - way)
@@ -141,7 +186,7 @@ def test_an_exploring_episode_adds_about_as_many_steps_as_it_copied(task, monkey
 def test_a_restarted_player_gives_the_same_episodes_with_the_same_copied_steps(task, carried_out):
     actor = player(task)
     first = actor.turn(0, 9, [])
-    for k in (1, 4):
+    for k in (1, 2, 4):
         again = player(task)
         carried_out.clear()
         same(again.turn(k, k, [first]), actor.turn(k, k, [first]))
