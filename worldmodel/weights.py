@@ -6,6 +6,7 @@ array is the path of its variable in the module, such as "encoder/readout/_layer
 
 import math
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import numpy as np
@@ -132,6 +133,8 @@ class Descent(snt.Module):
     ) -> Callable[[], dict[str, float]]:
         """Return a function that makes one training step, for `worldmodel.trainer.Trainer.run`.
 
+        A second thread makes the batch of the next step while TensorFlow computes the present one.
+
         Args:
           loss: a function from the tensors of a batch to {"loss": the value to minimise, …: further metrics}.
           signature: the `tf.TensorSpec` of each tensor of a batch; `loss` is traced once with this signature.
@@ -140,11 +143,15 @@ class Descent(snt.Module):
           rate: the initial learning rate; it decays along a cosine to 0 at the last step.
         """
         descend = tf.function(partial(self._descend, loss), [tf.TensorSpec([]), *signature], autograph=False)
+        beside, coming = ThreadPoolExecutor(1), {}
 
         def update() -> dict[str, float]:
             step = int(self.step)
+            batch = coming.pop(step).result() if step in coming else batch_of(step)
+            if step + 1 < steps:
+                coming[step + 1] = beside.submit(batch_of, step + 1)
             now = np.float32(rate * 0.5 * (1 + math.cos(math.pi * step / steps)))
-            metrics = {name: float(value) for name, value in descend(now, *batch_of(step)).items()}
+            metrics = {name: float(value) for name, value in descend(now, *batch).items()}
             check_finite(metrics, step)
             self.step.assign_add(1)
             return metrics
