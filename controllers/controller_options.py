@@ -1,6 +1,5 @@
 """Options of the controllers and of their training. Imports no TensorFlow, so that a config can be read without it."""
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import reduce
@@ -36,16 +35,16 @@ QSTAR = "qstar"  # the value of `AStarConfig.search` whose network values choice
 class IterationOptions:
     """Iterations of learning the world model (`train-wm --iterations N`)."""
 
-    count: int = option(
-        1,
+    count: int | None = option(
+        None,
         "number of iterations; from the second on, a controller trains in the dream and plays real episodes for "
-        "the world model",
-    )
+        "the world model; null: 2 for a controller that learns in the dream of stored episodes (ppo, cma-es), else 1",
+        at_most=1000,
+    )  # fmt: skip
     interactions: int = option(
-        10_000,
-        "largest number of real steps in all iterations together, including `collect`; each step counts once",
-        used_if={"iterations.count": range(2, sys.maxsize)},
-    )
+        3000, "largest number of real steps of the controllers in all further iterations together; each counts once",
+        used_if={"iterations.count": (None, *range(2, 1001))},
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -89,10 +88,12 @@ class LearnerConfig:
     Attributes:
       needs: packages of the extra `learn` that the controller imports.
       observes: the kind of observation that the controller needs.
+      iterations: the number of iterations of learning by default (`rlflow.runs.folder.iterations_of`).
     """
 
     needs: ClassVar[tuple[str, ...]] = ()
     observes: ClassVar[Observes] = Observes.LATENT
+    iterations: ClassVar[int] = 1
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,7 @@ class CMAESConfig(LearnerConfig):
     """Evolution of the weights of a small policy."""
 
     needs: ClassVar[tuple[str, ...]] = ("tensorflow", "cma")
+    iterations: ClassVar[int] = 2
 
     generations: int = option(
         40, "budget in generations; each restart doubles the individuals, so that a generation counts as 2, then 4, …"
@@ -141,6 +143,7 @@ class PPOConfig(LearnerConfig):
     """Proximal policy optimisation."""
 
     needs: ClassVar[tuple[str, ...]] = ("tensorflow", "sonnet")
+    iterations: ClassVar[int] = 2
 
     policy: str = option(
         "match-classes",
@@ -152,7 +155,7 @@ class PPOConfig(LearnerConfig):
         "match-classes: initial logit of a match class of medium median reward, above the logit of NO-OP",
         at_least=0, used_if={"policy": ("match-classes",)},
     )  # fmt: skip
-    updates: int = option(60, "number of updates")
+    updates: int = option(40, "number of updates")
     envs: int = option(32, "number of parallel environments")
     steps: int = option(64, "steps of each environment between two updates")
     epochs: int = option(4, "passes over the transitions of an update")

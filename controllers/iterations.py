@@ -6,9 +6,8 @@ that are too optimistic; its real episodes then correct the predictions.
 
 The results contain the fidelity of the world model on the controller's new episodes, `before` and `after` training on
 them. The model of `before` has not seen these episodes, so its fidelity over the iterations shows whether false
-predictions become rarer. The budget `iterations.interactions` minus the interactions of the existing episodes is
-divided equally among the further iterations. No episode begins that might exceed the share of its iteration. Every
-step can be resumed or repeated with identical bytes.
+predictions become rarer. The budget `iterations.interactions` is divided equally among the further iterations. No
+episode begins that might exceed the share of its iteration. Every step can be resumed or repeated with identical bytes.
 
 A run optimises one ONNX model. `collect.also` names runs of other ONNX models whose random episodes are added. The
 episodes are sorted by the hashes of the ONNX models, so all these runs learn the same world model.
@@ -50,7 +49,7 @@ def learn_in_iterations(
       steps: the implementation of the steps.
       episodes: the episodes of iteration 1.
       count: the number of iterations.
-      interactions: the budget of real steps for all iterations, including the steps of `episodes`.
+      interactions: the budget of real steps for all iterations after the first.
       shortest: the smallest number of real steps that each iteration after the first must be allowed to make.
       seed: the seed of the fidelity measurement.
       report: receives the entry of each iteration after the first.
@@ -64,16 +63,15 @@ def learn_in_iterations(
     Raises:
       RLFlowError: the budget leaves fewer than `shortest` real steps for an iteration.
     """
-    played = interactions_of(episodes)
-    if count > 1 and (interactions - played) // (count - 1) < shortest:
+    if count > 1 and interactions // (count - 1) < shortest:
         raise RLFlowError(
-            f"{played} of iterations.interactions={interactions} are used by the episodes that are there; "
-            f"{count} iterations need {shortest} for each further one: raise it, or collect fewer episodes"
+            f"iterations.interactions={interactions} is too small: {count} iterations need {shortest} real steps for "
+            "each further one (controller.max_steps)"
         )
-    results = steps.learn(1, episodes)
-    iterations = [{"iteration": 1, "episodes": len(episodes), "interactions": played}]
+    results, given = steps.learn(1, episodes), interactions_of(episodes)
+    iterations = [{"iteration": 1, "episodes": len(episodes), "interactions": given}]
     for number in range(2, count + 1):
-        share = (interactions - interactions_of(episodes)) // (count + 1 - number)
+        share = (given + interactions - interactions_of(episodes)) // (count + 1 - number)
         model = steps.model(number - 1)
         controller, dreamt = steps.dream(number, model)
         new = steps.play(number, controller, model, share)

@@ -41,7 +41,7 @@ from rlflow.common.files import copy_file, read_json, write_text
 from rlflow.common.messages import bar_updater, counted, progress_bar, say
 from rlflow.common.task import ONE_SHOT
 from rlflow.env.step import MultiModelEnv
-from rlflow.runs.folder import stages_of
+from rlflow.runs.folder import iterations_of, stages_of
 from worldmodel.base import UnpredictableRewardError
 from worldmodel.dream import DreamVectorEnv
 from worldmodel.fidelity import model_key
@@ -203,7 +203,7 @@ class RunIterations:
         """Train the world model; in the last iteration, copy the result to the run's folder `world-model`."""
         folder = self.path / str(number) / "world-model"
         results = learn_world_model(self.run, episodes, folder, f"iteration-{number}-train-wm")
-        if number == self.run.config.iterations.count:
+        if number == iterations_of(self.run.config):
             whole = [file for file in folder.iterdir() if not file.name.startswith(".")]  # skips half-written files
             for file in sorted(whole):
                 copy_file(file, self.run.path / "world-model" / file.name)
@@ -306,11 +306,11 @@ def train_world_model(run) -> dict:
         else:
             own, episodes = run.random_episodes()
             known = {"episodes": len(own)}
-        if options.count == 1:
+        if (count := iterations_of(config)) == 1:
             return known | learn_world_model(run, episodes, run.path / "world-model")
         steps = RunIterations(run)
         return known | learn_in_iterations(
-            steps, episodes, options.count, options.interactions, config.controller.max_steps, config.seed, steps.report
+            steps, episodes, count, options.interactions, config.controller.max_steps, config.seed, steps.report
         )
 
     results = run.stage("train-wm", work)

@@ -57,9 +57,9 @@ def check_names(config, learns: bool | None = None) -> None:
     if config.optimise.learn:
         controller_config(config)  # reports a wrong option before any search begins
         check_temperatures(config)
-    if config.iterations.count > 1 and config.world_model.mode == "online":
+    if (config.iterations.count or 1) > 1 and config.world_model.mode == "online":
         raise RLFlowError("iterations need episodes on disk: world_model.mode=offline")
-    if config.iterations.count > 1 and config.controller.train_on == "real":
+    if (config.iterations.count or 1) > 1 and config.controller.train_on == "real":
         raise RLFlowError("in iterations controllers learn in the dream: controller.train_on=dream")
 
 

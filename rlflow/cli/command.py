@@ -18,10 +18,10 @@ ITERATIONS = """.
 
 --iterations N: random episodes seldom reach the states that a controller visits, and errors of the world model there
 mislead the controller. From the second iteration on, a controller therefore trains in the dream and plays the real
-graph, and the world model learns from these episodes too. iterations.interactions limits the real steps of all
-iterations together, including the first ones by `collect`. Each iteration reports the errors of the world model on the
-controller's own episodes, before and after it learned from them. The files are in DIR/iterations; a killed command
-continues there."""
+graph, and the world model learns from these episodes too. iterations.interactions limits the real steps of all these
+episodes together. By default there are two iterations for PPO and CMA-ES. Each iteration reports the errors of the
+world model on the controller's own episodes, before and after it learned from them. The files are in DIR/iterations; a
+killed command continues there."""
 
 
 def add_command(

@@ -298,6 +298,15 @@ def stages_of(config: DictConfig) -> tuple[str, ...]:
     return STAGES[1:] if config.world_model.mode == "online" else STAGES
 
 
+def iterations_of(config: DictConfig) -> int:
+    """Return the number of iterations in which the world model of a run learns (`iterations.count`)."""
+    if config.iterations.count is not None:
+        return config.iterations.count
+    if config.controller.train_on != "dream" or config.world_model.mode != "offline":
+        return 1
+    return kind_of("controller", config.controller.name).iterations
+
+
 def iteration_options(config: DictConfig) -> dict:
     """Return the options that the results of `train-wm --iterations` depend on, besides the settings of `task_of`.
 

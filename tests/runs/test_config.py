@@ -115,7 +115,7 @@ def test_every_option_is_used():
     itself."""
     packages = (ROOT / name for name in ("rlflow", "worldmodel", "controllers"))
     text = "\n".join(path.read_text() for package in packages for path in package.rglob("*.py"))
-    groups = "config|options|env|cost|collect|dream|eval|controller|world_model|placement"
+    groups = "config|options|env|cost|collect|dream|eval|controller|world_model|iterations|placement"
     readers = rf"(?=(?:{groups})\w*\.(\w+))"  # A lookahead, because the matches may overlap.
     used = set(re.findall(readers, text))
     own = set(re.findall(r"self\.(\w+)", (ROOT / "rlflow" / "env" / "graph_rewrite.py").read_text()))

@@ -23,8 +23,8 @@ CASES = [  # Options, cause, options without effect.
     (["dream.max_steps=5", *REAL], "controller.train_on=real", "dream.max_steps"),
     (["controller.interactions=5"], "controller.train_on=dream", "controller.interactions"),
     (["controller.measurement_seconds=5", *REAL], "env.reward=relative", "controller.measurement_seconds"),
-    (["iterations.interactions=5"], "iterations.count=1", "iterations.interactions"),
-    (["iterations.interactions=5", "iterations.count=2"], None, None),
+    (["iterations.interactions=5", "iterations.count=1"], "iterations.count=1", "iterations.interactions"),
+    (["iterations.interactions=5"], None, None),
     (
         ["controller.name=cma-es", "controller.cma-es.hidden=4"],
         "controller.cma-es.policy=linear", "controller.cma-es.hidden",

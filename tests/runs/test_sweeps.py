@@ -251,8 +251,13 @@ def folders(**options) -> list[str]:
     ],
 )  # fmt: skip
 def test_runs_share_their_stages_up_to_the_first_that_a_different_option_affects(change, shared):
-    one, other = folders(), folders(**change)
+    one, other = folders(iterations__count=1), folders(iterations__count=1, **change)
     assert [a == b for a, b in zip(one, other, strict=True)] == [True] * shared + [False] * (3 - shared)
+
+
+def test_world_models_that_learn_in_iterations_are_shared_by_equal_controllers_alone():
+    for change, shared in ({"controller__name": "cma-es"}, 1), ({"eval__samples": 3}, 2):
+        assert [a == b for a, b in zip(folders(), folders(**change), strict=True)] == [k < shared for k in range(3)]
 
 
 def test_a_world_model_of_several_iterations_depends_on_its_controllers():

@@ -23,7 +23,7 @@ from rlflow.common.processes import run_child
 from rlflow.common.system import inherited_lock, locked, wait_for_orphans
 from rlflow.optimisation.candidates import improvement, measurement_seconds
 from rlflow.runs.config import load_config, other_groups
-from rlflow.runs.folder import STAGES, iteration_options, stages_of, task_of
+from rlflow.runs.folder import STAGES, iteration_options, iterations_of, stages_of, task_of
 
 LOG = "log.txt"  # file with the output of the stages
 # Files that a run folder does not link from its parent.
@@ -79,7 +79,7 @@ def plan(folder: Path, options: dict) -> Run:
     config = load_config(changes=options)
     task = {"model": config.model, **task_of(config)}
     learning = iteration_options(config)
-    if config.iterations.count == 1:
+    if iterations_of(config) == 1:
         learning = {key: value for key, value in learning.items() if key.startswith(("collect.", "world_model."))}
     shared = {"collect": {"episodes": config.collect.episodes}, "train-wm": learning}  # stage: what it depends on
     run = None
