@@ -179,8 +179,10 @@ class Bench:
     def dream(self) -> tuple[Actions, int]:
         options = "cost.name=profiled", f"cost.database={self.spec.database}", "controller.name=ppo"
         learning = Learning(self.model, "graph-mdn", self.seed, self.folder / "dream", INTERACTIONS, *options)
-        agent = learning.agent()
-        agent.train(learning.dreams, self.seed, self.folder / "dream" / "controller")
+        learning.learn(1, learning.episodes[1])
+        world_model = learning.model()
+        agent = learning.agent(world_model)
+        learning.train(agent, world_model, "controller")
         reached = [cheapest(self.task, episode.actions) for episode in learning.played(agent)]
         return self.fastest(reached, self.measure_seconds), 0
 

@@ -213,9 +213,11 @@ def dream_times(world_model: str) -> dict:
 
     with TemporaryDirectory() as folder:
         learning = Learning(DREAMT_MODEL, world_model, 0, Path(folder), 2000, *DREAM_OPTIONS)
-        agent = learning.agent()
-        rates = {str(count): steps_a_second(learning.dreams(count), agent) for count in DREAMS}
-        return {"rates": rates, "single": single_times(learning.dreams(1))}
+        learning.learn(1, learning.episodes[1])
+        model = learning.model()
+        agent = learning.agent(model)
+        rates = {str(count): steps_a_second(learning.dreams(model, count), agent) for count in DREAMS}
+        return {"rates": rates, "single": single_times(learning.dreams(model, 1))}
 
 
 def steps_a_second(env, agent) -> float:

@@ -188,8 +188,10 @@ class Cell:
         options = [f"{name}={value}" for name, value in names.items()]
         learning = Learning(self.spec.model, "graph-mdn", self.seed, self.folder, interactions, *options)
         learning.__dict__["task"] = self.task  # the cached property, so that the clock sees all timings
-        agent = learning.agent()
-        agent.train(learning.dreams, self.seed, self.folder / "controller")
+        learning.learn(1, learning.episodes[1])
+        world_model = learning.model()
+        agent = learning.agent(world_model)
+        learning.train(agent, world_model, "controller")
         reached = [cheapest(self.task, episode.actions) for episode in learning.played(agent)]
         return min(reached, key=lambda actions: follow(self.task, actions).objective)
 

@@ -1,6 +1,6 @@
 """Fidelity of world models, and gains of agents that learn in their dreams, compared with searches on real graphs.
 
-    python -m benchmarks.world_models [--model NAME_OR_PATH] [--seeds N] [--agents] [--ablations] [--reward NAME]
+    python -m benchmarks.world_models [--model NAME_OR_PATH] [--seeds N] [--agents NAME ...] [--ablations]
 
 For each model and seed, random episodes of the real environment are collected. A fifth of their steps is held out, and
 each world model learns from the remaining episodes. The table *fidelity* has the errors of open-loop predictions on the
@@ -9,13 +9,16 @@ also takes the path of an ONNX file, so that models on which nothing was tuned c
 
 `--ablations` adds a row to *fidelity* for each part of graph-mdn that is left out. `--reward` chooses another reward,
 such as `combined`, equation 3 of the RLFlow paper; then only *fidelity* is made, without the world model edits.
-`--agents` leaves out the rows of the world models in which no agent learns.
+`--agents` trains the named agents alone, and leaves out the rows of the world models in which no agent learns.
 
-*agents*: PPO and CMA-ES learn in the dream of graph-mdn alone. They then act on the real graph in one greedy and eight
-sampled episodes of at most 200 steps, and the cheapest graph that any of them visits counts. The controls are PPO
-before its training (the policy prior alone), PPO before its training and without the prior, greedy descent and beam
-search. Beam search runs twice: with as many rewrites of the real graph as were collected for the world model, and with
-as many seconds as collection, training and acting took together.
+*agents*: PPO and CMA-ES learn in the dream of graph-mdn, in two iterations as by default (controllers/iterations.py).
+The first half of the interactions are random. PPO learns in the dream of graph-mdn and plays the other half, graph-mdn
+learns again from all of them, and each agent learns in this dream. The agents then act on the real graph in one greedy
+and eight sampled episodes of at most 200 steps, and the cheapest graph that any of them visits counts. The controls are
+PPO before its training (the policy prior alone), PPO before its training and without the prior, greedy descent and beam
+search. Beam search runs twice: with as many rewrites of the real graph as the world model learnt from, and for
+BEAM_SECONDS, about as long as all learning. *played* is the cheapest graph of the episodes that the world model learnt
+from.
 
 *dreams* compares the return of the agent's greedy episode in the dream with its return on the real graph. Figures 6 and
 7 and table 3 of the RLFlow paper show the same quantities. All costs are estimates. A gain is the reduction of the cost
@@ -24,28 +27,31 @@ in percent of the original's cost.
 
 import sys
 import time
-from functools import cached_property
+from collections.abc import Sequence
+from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
+from omegaconf import OmegaConf
 
 from benchmarks.record import Record, Table, parser, run
-from benchmarks.shared import THREADS, number, percent, search_gain, timed
-from rlflow.collect.episodes import Episode, read_episodes
+from benchmarks.shared import NOTHING, THREADS, number, percent, search_gain, timed
+from rlflow.collect.episodes import Episode, interactions_of, read_episodes
 from rlflow.collect.rollouts import collect
 from rlflow.env.graph_rewrite import EnvSpec, GraphRewriteEnv
 from rlflow.runs.config import load_config
+from rlflow.runs.folder import iterations_of
 from rlflow.search.base import Limits
 
 SHOWN = ("squeezenet1_1", "bert_base")  # models of the published page
 WORLD_MODELS = ("graph-mdn", "mdn-rnn", "edits")
 ACTING_IN = "graph-mdn"  # the world model in whose dream the agents learn
-AGENTS = {  # name in the tables → options of the run
-    "ppo": ("controller.name=ppo",),
-    "cma-es": ("controller.name=cma-es",),
-    "ppo, temperature 2": ("controller.name=ppo", "dream.temperatures=[2]"),
+AGENTS = {  # name in the tables → (name of the controller, options of the dream)
+    "ppo": ("ppo", {}),
+    "cma-es": ("cma-es", {}),
+    "ppo, temperature 2": ("ppo", {"temperature": 2.0}),
 }
 ABLATIONS = {  # name in the table "fidelity" → options without a part of graph-mdn
     "no-memory": ("world_model.graph-mdn.recall=false",),
@@ -56,6 +62,7 @@ ABLATIONS = {  # name in the table "fidelity" → options without a part of grap
 }
 # Largest share of held-out steps; sampled episodes of an acting agent; largest number of steps of its episodes.
 TEST_SHARE, SAMPLES, STEPS = 0.2, 8, 200
+BEAM_SECONDS = 600
 COLUMNS = {  # column head of the table "fidelity" → path of the figure in the result of `worldmodel.fidelity.fidelity`
     "masks exact, 1 step": "horizons.1.model.mask_exact",
     "5 steps": "horizons.5.model.mask_exact",
@@ -72,13 +79,15 @@ COLUMNS = {  # column head of the table "fidelity" → path of the figure in the
 class Learning:
     """The stages from random episodes to acting agents, for one model, one kind of world model and one seed.
 
+    It implements `controllers.iterations.Steps`.
+
     Args:
         model: name of a model of the zoo, or the path of an ONNX file.
         world_model: a name of WORLD_MODELS.
         seed: seed of all stages.
         folder: folder of episodes and checkpoints.
         interactions: largest number of steps of all random episodes together, including the held-out episodes.
-        options: options such as "controller.name=ppo" that replace defaults.
+        options: options such as "env.reward=combined" that replace defaults.
     """
 
     def __init__(self, model: str, world_model: str, seed: int, folder: Path, interactions: int, *options: str):
@@ -112,48 +121,95 @@ class Learning:
             held_out += 1
         return every[:held_out], every[held_out:]
 
-    @cached_property
-    def model(self):
-        """The world model, trained on the episodes that are not held out; a finished training is not repeated."""
+    def learn(self, number: int, episodes: Sequence[Episode]) -> dict:
         from worldmodel.train_and_load import prepare_tensorflow, train
         from worldmodel.world_model_options import world_model_config
 
-        config, finished = world_model_config(self.config.world_model), self.folder / "world-model.finished"
+        config = world_model_config(self.config.world_model)
         prepare_tensorflow(self.seed, config.threads)
-        if not finished.exists():
-            train(config, self.task.encoding_spec, self.episodes[1], self.folder / "world-model", self.seed)
-            finished.touch()
-        return self.load_model()
+        self.known = list(episodes)
+        return train(config, self.task.encoding_spec, self.known, self.folder / str(number), self.seed)
 
-    def load_model(self):
-        """Load the world model from its folder: it does not know the match classes that dreams have added since."""
+    def model(self, number: int = 1):
+        """Load a world model from its folder: it does not know the match classes that dreams have added since."""
         from worldmodel.train_and_load import load
 
-        return load(self.folder / "world-model", self.task.encoding_spec)
+        return load(self.folder / str(number), self.task.encoding_spec)
 
-    def agent(self):
-        """Return a new, untrained controller of the kind that the options name."""
+    def dream(self, number: int, model):
+        agent = self.agent(model)
+        return agent, self.train(agent, model, f"agent-{number}")["best_return"]
+
+    def play(self, number: int, controller, model, interactions: int) -> list[Episode]:
+        from controllers.recording import Player, play_iteration
+
+        player, folder = Player(controller, self.real(), model), self.folder / f"played-{number}"
+        return play_iteration(player, folder, interactions, interactions, (self.seed, number))
+
+    def agent(self, model, name: str | None = None):
+        """Return a new, untrained controller with this name, or of the kind that the options name."""
         from controllers import CONTROLLERS
         from controllers.controller_options import controller_config
         from worldmodel import spaces
 
-        kind, observation = CONTROLLERS.get(self.config.controller.name), spaces.observation_space(self.model)
-        return kind(controller_config(self.config), observation, spaces.action_space(self.model.spec), self.seed)
+        named = {} if name is None else {"controller": {"name": name}}
+        config, observation = OmegaConf.merge(self.config, named), spaces.observation_space(model)
+        kind, actions = CONTROLLERS.get(config.controller.name), spaces.action_space(model.spec)
+        return kind(controller_config(config), observation, actions, self.seed)
 
-    def dreams(self, count: int):
-        """Return a vector environment of `count` dreams; every dream starts from the original graph."""
+    def dreams(self, model, count: int, **options):
+        """Return a vector environment of `count` dreams with these options; each starts from the original graph."""
         from worldmodel.dream import DreamVectorEnv
 
-        options = {key: value for key, value in self.config.dream.items() if key != "temperatures"}
-        options["temperature"] = self.config.dream.temperatures[0]
-        return DreamVectorEnv(self.model, self.task.initial, count, **options)
+        own = {key: value for key, value in self.config.dream.items() if key != "temperatures"}
+        options = own | {"temperature": self.config.dream.temperatures[0]} | options
+        return DreamVectorEnv(model, self.task.initial, count, **options)
 
-    def played(self, agent) -> list[Episode]:
-        """Return one greedy and then SAMPLES sampled episodes of an agent on the real graph."""
+    def train(self, agent, model, name: str, **options) -> dict:
+        """Train an agent in dreams.
+
+        Args:
+            agent: the agent; it may imitate the best real episode first.
+            model: the world model.
+            name: name of the training.
+            options: options of the dreams, such as temperature=2.
+        """
+        from controllers.recording import demonstrate
+
+        demonstrate(agent, self.known, self.real(), model)
+        return agent.train(partial(self.dreams, model, **options), self.seed, self.folder / name)
+
+    def real(self) -> GraphRewriteEnv:
+        return GraphRewriteEnv(self.task, self.spec.make_reward(), STEPS, with_graph=False)
+
+    def played(self, agent, number: int = 1) -> list[Episode]:
+        """Return one greedy and then SAMPLES sampled episodes on the real graph.
+
+        Args:
+            agent: the agent.
+            number: number of the world model whose observations it needs.
+        """
         from controllers.recording import recorded
 
-        env = GraphRewriteEnv(self.task, self.spec.make_reward(), STEPS, with_graph=False)
-        return list(islice(recorded(agent, env, self.load_model(), self.seed + 1), 1 + SAMPLES))
+        return list(islice(recorded(agent, self.real(), self.model(number), self.seed + 1), 1 + SAMPLES))
+
+    def acted(self, agent, number: int) -> dict:
+        """Let an agent act on the real graph; see `played`.
+
+        Returns:
+            "gain": highest cumulative reward of any episode, in percent of the initial cost. "greedy_episode": return
+            of the greedy episode, cut to the length of a dream. "acting_seconds": duration.
+        """
+        started = time.perf_counter()
+        episodes = self.played(agent, number)
+        greedy = float(episodes[0].rewards[: self.config.dream.max_steps].sum())
+        seconds = time.perf_counter() - started
+        return {"gain": best_of(episodes), "greedy_episode": greedy, "acting_seconds": seconds}
+
+
+def best_of(episodes: Sequence[Episode]) -> float:
+    """Return the highest cumulative reward in any of some episodes; 0 if none has gained."""
+    return max(float(np.cumsum(episode.rewards).max(initial=0.0)) for episode in episodes)
 
 
 def fidelity_of(model: str, world_model: str, seed: int, interactions: int, *options: str) -> dict:
@@ -177,62 +233,56 @@ def judged(learning: Learning) -> dict:
     from worldmodel.fidelity import fidelity
 
     held_out, training = learning.episodes
-    seconds = timed(lambda: learning.model)
-    return {"fidelity": fidelity(learning.load_model(), held_out, training), "seconds": seconds}
+    seconds = timed(lambda: learning.learn(1, training))
+    return {"fidelity": fidelity(learning.model(), held_out, training), "seconds": seconds}
 
 
-def agents_of(model: str, seed: int, interactions: int) -> dict:
-    """Train each agent of AGENTS in the dream of the world model ACTING_IN and compare its gain with controls.
+def agents_of(model: str, seed: int, interactions: int, agents: Sequence[str]) -> dict:
+    """Learn in iterations, train agents in the last dream, and compare their gains with controls.
 
     Args:
         model: name of a model of the zoo, or the path of an ONNX file.
         seed: seed of all stages.
-        interactions: largest number of steps of the random episodes, and of each search.
+        interactions: largest number of steps that the world model learns from, and of each search.
+        agents: names in AGENTS.
 
     Returns:
-        "agents": agent → result of `acted`. Trained agents also have "dreamt", the return of the best policy in
-            the dream, and "seconds" of collection and training. "untrained" is PPO before its training, and "no prior"
-            the same without its prior. "searches": name → result of `search_gain`. "fidelity": result of
-            `fidelity_of` for the world model ACTING_IN.
+        "agents": agent → result of `Learning.acted`. Trained agents also have "dreamt", the return of the best policy
+            in the dream, and "seconds" of collection and training. "untrained" is PPO before its training, and "no
+            prior" the same without its prior. "played": the gain of the best episode that the world model learnt from.
+            "searches": name → result of `search_gain`. "fidelity": result of `fidelity_of` for the last world model.
     """
-    result = {}
-    with TemporaryDirectory() as name:
-        folder = Path(name)
-        for label, options in AGENTS.items():
-            learning = Learning(model, ACTING_IN, seed, folder, interactions, *options)
-            if label == "ppo":
-                collecting = timed(lambda learning=learning: learning.episodes)
-                fidelity = judged(learning)
-                first_seconds = collecting + fidelity["seconds"]
-            agent = learning.agent()
-            if label == "ppo":
-                result["untrained"] = acted(learning, agent)
-                result["no prior"] = acted(learning, agent.without_prior())
-            started = time.perf_counter()
-            trained = agent.train(learning.dreams, learning.seed, folder / label.replace(", ", "-"))
-            result[label] = acted(learning, agent) | {
-                "dreamt": float(trained["best_return"]),
-                "seconds": first_seconds + time.perf_counter() - started,
-            }
+    from controllers.iterations import learn_in_iterations
+    from worldmodel.fidelity import fidelity
+
+    result, count = {}, iterations_of(load_config())
+    with TemporaryDirectory() as folder:
+        learning, started = Learning(model, ACTING_IN, seed, Path(folder), interactions // 2), time.perf_counter()
+        held_out, training = learning.episodes
+        budget = interactions - interactions_of([*held_out, *training])
+        learn_in_iterations(learning, training, count, budget, STEPS, seed)
+        seconds, world_model = time.perf_counter() - started, learning.model(count)
+        judging = {"fidelity": fidelity(learning.model(count), held_out, training), "seconds": seconds}
+        ppo = learning.agent(world_model, "ppo")
+        result["untrained"] = learning.acted(ppo, count)
+        result["no prior"] = learning.acted(ppo.without_prior(), count)
+        for label in agents:
+            name, options = AGENTS[label]
+            agent, started = learning.agent(world_model, name), time.perf_counter()
+            trained = learning.train(agent, world_model, label, **options)
+            training_seconds = seconds + time.perf_counter() - started
+            more = {"dreamt": float(trained["best_return"]), "seconds": training_seconds}
+            result[label] = learning.acted(agent, count) | more
         limits = {"beam": Limits(interactions=interactions), "greedy": Limits(interactions=interactions)}
         searches = {method: search_gain(learning.spec, method, limit, seed) for method, limit in limits.items()}
-        seconds = Limits(seconds=result["ppo"]["seconds"] + result["ppo"]["acting_seconds"], memory=4 * 2**30)
-        searches["beam_same_seconds"] = search_gain(learning.spec, "beam", seconds, seed)
-    return {"agents": result, "searches": searches, "fidelity": fidelity}
+        played = best_of([*held_out, *learning.known])
+    return {"agents": result, "searches": searches, "fidelity": judging, "played": played}
 
 
-def acted(learning: Learning, agent) -> dict:
-    """Let an agent act on the real graph.
-
-    Returns:
-        "gain": highest cumulative reward of any episode, in percent of the initial cost. "greedy_episode": return of
-            the greedy episode, cut to the length of a dream. "acting_seconds": duration.
-    """
-    started = time.perf_counter()
-    episodes = learning.played(agent)
-    best = max(float(np.cumsum(episode.rewards).max(initial=0.0)) for episode in episodes)
-    greedy = float(episodes[0].rewards[: learning.config.dream.max_steps].sum())
-    return {"gain": best, "greedy_episode": greedy, "acting_seconds": time.perf_counter() - started}
+def beam_of(model: str) -> dict:
+    """Return the result of `search_gain` for beam search of BEAM_SECONDS."""
+    spec = Learning(model, ACTING_IN, 0, Path(), 0).spec
+    return search_gain(spec, "beam", Limits(seconds=BEAM_SECONDS, memory=4 * 2**30))
 
 
 # -- tables ------------------------------------------------------------------------------------------
@@ -245,13 +295,17 @@ def at(figures: dict | None, path: str) -> float | None:
     return figures
 
 
-def tables(fidelity: dict[tuple[str, str], list[dict]], agents: dict[str, list[dict]]) -> dict[str, Table]:
+def tables(
+    fidelity: dict[tuple[str, str], list[dict]], agents: dict[str, list[dict]], beams: dict[str, dict]
+) -> dict[str, Table]:
     """Return the tables "fidelity", "agents" and "dreams" (see the module docstring).
 
     Args:
         fidelity: (model, world model) → one result of `fidelity_of` for each seed.
         agents: model → one result of `agents_of` for each seed.
+        beams: model → result of `beam_of`.
     """
+    trained = [label for label in AGENTS if any(label in runs[0]["agents"] for runs in agents.values())]
     rows = []
     for (model, world_model), runs in fidelity.items():
         cells = []
@@ -264,17 +318,20 @@ def tables(fidelity: dict[tuple[str, str], list[dict]], agents: dict[str, list[d
     heads = ["model", "world model", "seeds", *COLUMNS, "learning, s"]
     gains, dreams = [], []
     for model, runs in agents.items():
-        of = {label: [run["agents"][label] for run in runs] for label in (*AGENTS, "untrained", "no prior")}
-        searches = [[run["searches"][way]["gain"] for run in runs] for way in ("greedy", "beam", "beam_same_seconds")]
+        of = {label: [run["agents"][label] for run in runs] for label in (*trained, "untrained", "no prior")}
+        searches = [[run["searches"][way]["gain"] for run in runs] for way in ("greedy", "beam")]
+        searches.append([beams[model]["gain"]] if model in beams else [])
+        searches.append([run["played"] for run in runs])
         means = [percent([one["gain"] for one in of[label]]) for label in of]
-        seconds = max(one["seconds"] for one in of["ppo"])
-        gains.append([model, len(runs), *means, *map(percent, searches), number(seconds, 0)])
-        for label in AGENTS:
+        seconds = max(one["seconds"] for one in of[trained[0]])
+        cells = [percent(values) if values else NOTHING for values in searches]
+        gains.append([model, len(runs), *means, *cells, number(seconds, 0)])
+        for label in trained:
             dreamt, real = ([one[key] for one in of[label]] for key in ("dreamt", "greedy_episode"))
             off = [a - b for a, b in zip(dreamt, real, strict=True)]
             dreams.append([model, label, percent(dreamt), percent(real), percent(off)])
-    agent_heads = ["model", "seeds", *AGENTS, "untrained policy", "no prior", "greedy descent"]
-    agent_heads += ["beam, same interactions", "beam, same seconds", "learning by PPO, s"]
+    agent_heads = ["model", "seeds", *trained, "untrained policy", "no prior", "greedy descent"]
+    agent_heads += ["beam, same interactions", f"beam, {BEAM_SECONDS} s", "played", "learning, s"]
     dream_heads = ["model", "agent", "dreamt return", "real return", "dreamt less real"]
     return {
         "fidelity": Table(heads, rows, text_columns=2),
@@ -286,7 +343,7 @@ def tables(fidelity: dict[tuple[str, str], list[dict]], agents: dict[str, list[d
 def main() -> int:
     arguments = parser(__doc__, seeds=3)
     arguments.add_argument("--model", action="append", help="a zoo name or an ONNX file, only; repeatable")
-    arguments.add_argument("--agents", action="store_true", help="no row of a world model in which no agent learns")
+    arguments.add_argument("--agents", nargs="+", choices=AGENTS, help="agents to train; only their world model's row")
     arguments.add_argument("--ablations", action="store_true", help="graph-mdn also without each of its parts")
     arguments.add_argument("--reward", default="relative", help="env.reward; another than relative: fidelity alone")
     arguments.add_argument("--interactions", type=int, default=5000, help="with the real environment (default 5000)")
@@ -298,7 +355,10 @@ def main() -> int:
     record, seeds, n = Record("world_models", parsed), range(parsed.seeds), parsed.interactions
     calls, kinds, reward = {}, {kind: (kind, ()) for kind in WORLD_MODELS}, f"env.reward={parsed.reward}"
     if parsed.reward == "relative":
-        calls = {f"{m}-agents-{seed}": (agents_of, model, seed, n) for m, model in models.items() for seed in seeds}
+        names = parsed.agents or tuple(AGENTS)
+        for seed in seeds:
+            calls |= {f"{name}-agents-{seed}": (agents_of, model, seed, n, names) for name, model in models.items()}
+        calls |= {f"{name}-beam": (beam_of, model) for name, model in models.items()}
         del kinds[ACTING_IN]  # `agents_of` trains it
     else:
         del kinds["edits"]
@@ -322,7 +382,8 @@ def main() -> int:
             fidelity[model, label] = of_seeds(f"{model}-{label}")
     fidelity = {pair: runs for pair, runs in fidelity.items() if runs}
     note = f"{n:,} interactions with the real environment for each world model. Two parts ran side by side."
-    record.publish(tables(fidelity, agents), note)
+    beams = {model: figures[f"{model}-beam"] for model in models if f"{model}-beam" in figures}
+    record.publish(tables(fidelity, agents, beams), note)
     return record.status
 
 
