@@ -2,8 +2,8 @@
 
 A stage that was stopped or killed continues where it stopped. `learn` runs all stages that the run needs.
 `learn_world_model` and `learn_to_act` perform one training each. `RunIterations` implements the steps of learning in
-iterations (controllers/iterations.py); iterations/K/ in the run folder holds the results of iteration K. The functions
-`*_lines` return the lines that a command prints after a stage.
+iterations (controllers/iterations.py); iterations/HASH/K/ in the run folder holds the results of iteration K. The
+functions `*_lines` return the lines that a command prints after a stage.
 """
 
 import time
@@ -309,6 +309,7 @@ def train_world_model(run) -> dict:
         if (count := iterations_of(config)) == 1:
             return known | learn_world_model(run, episodes, run.path / "world-model")
         steps = RunIterations(run)
+        known["folder"] = steps.path.name
         return known | learn_in_iterations(
             steps, episodes, count, options.interactions, config.controller.max_steps, config.seed, steps.report
         )

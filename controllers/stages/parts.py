@@ -166,9 +166,10 @@ def iteration_episodes(run) -> list:
     """Return the episodes that controllers played on the real graph in the iterations of `train-wm`."""
     from rlflow.collect.episodes import read_episodes
 
-    result = []
-    for played in (run.results("train-wm") or {}).get("iterations", ())[1:]:
-        result += read_episodes(run.path / "iterations" / str(played["iteration"]) / "episodes", played["episodes"])
+    learnt, result = run.results("train-wm") or {}, []
+    for played in learnt.get("iterations", ())[1:]:
+        folder = run.path / "iterations" / learnt.get("folder", "") / str(played["iteration"])
+        result += read_episodes(folder / "episodes", played["episodes"])
     return result
 
 

@@ -1,5 +1,6 @@
 """The folder of a run: its model, its resolved config, and the results of each stage."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -9,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, cached_property
+from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -157,21 +159,13 @@ class RunFolder:
         return own, [episode for key in sorted(result) for episode in result[key]]
 
     def begin_iterations(self) -> Path:
-        """Return the folder for the files of `train-wm --iterations`.
+        """Return iterations/HASH, the folder for the files of `train-wm` in iterations, and store options.json in it.
 
-        The options on which these files depend are stored in the folder.
-
-        Raises:
-          RLFlowError: the folder was begun with other values of these options.
+        HASH is the hash of the options on which these files depend, so iterations with other options begin anew, and
+        the files of earlier ones stay as they are.
         """
-        folder, options = self.path / "iterations", iteration_options(self.config)
-        if (folder / "options.json").exists():
-            before = read_json(folder / "options.json")
-            if different := [key for key in options if not isinstance(before, dict) or before.get(key) != options[key]]:
-                raise RLFlowError(
-                    f"{folder} was begun with other options ('{different[0]}' differs); use another --run, or delete "
-                    "that folder"
-                )
+        options = iteration_options(self.config)
+        folder = self.path / "iterations" / sha256(json.dumps(options, sort_keys=True).encode()).hexdigest()[:8]
         write_json(folder / "options.json", options)
         return folder
 

@@ -206,10 +206,16 @@ def iterations(shared_folder) -> Path:
     return once(shared_folder, "iterations", learn)
 
 
+def own_folder(run: Path) -> Path:
+    """Return the only folder of iterations of a run."""
+    (folder,) = (run / "iterations").iterdir()
+    return folder
+
+
 PATTERNS = (
-    "iterations/*/episodes/*.npz",
-    "iterations/*/controller/*.npz",
-    "iterations/*/world-model/*",
+    "iterations/*/*/episodes/*.npz",
+    "iterations/*/*/controller/*.npz",
+    "iterations/*/*/world-model/*",
     "world-model/*",
 )
 
@@ -224,7 +230,7 @@ def test_three_iterations_share_one_budget(iterations):
     }
     assert [result["iteration"] for result in further] == [2, 3]
     for result in further:
-        episodes = read_episodes(iterations / "run" / "iterations" / str(result["iteration"]) / "episodes")
+        episodes = read_episodes(own_folder(iterations / "run") / str(result["iteration"]) / "episodes")
         assert (result["episodes"], result["interactions"]) == (
             len(episodes),
             sum(episode.interactions for episode in episodes),
@@ -232,7 +238,7 @@ def test_three_iterations_share_one_budget(iterations):
         assert result["before"]["improvement"]["real"] == pytest.approx([e.rewards.sum() for e in episodes], abs=1e-5)
     assert results["interactions"] == sum(result["interactions"] for result in results["iterations"])
     assert sum(result["interactions"] for result in further) <= BUDGET
-    assert files(iterations / "run" / "iterations" / "3", "world-model/*") == files(iterations / "run", "world-model/*")
+    assert files(own_folder(iterations / "run") / "3", "world-model/*") == files(iterations / "run", "world-model/*")
 
 
 def test_tensorboard_shows_dreamt_and_real_returns_over_the_iterations(iterations):
@@ -279,18 +285,23 @@ def test_iterations_killed_in_any_step_resume_to_the_same_result(iterations, tmp
         assert files(folder, pattern) == files(iterations / "run", pattern) != {}, pattern
 
 
-def test_iterations_with_other_options_are_refused(iterations, tmp_path, capsys):
+def test_iterations_with_other_options_begin_anew_and_leave_the_earlier_ones(iterations, tmp_path, capsys):
+    folder = shutil.copytree(iterations / "run", tmp_path / "run")
+    before = files(folder, "iterations/*/*/*/*")
+    assert in_process(capsys, "train-wm", "--run", folder, *ITERATIONS, "controller.random.dreams=3").code == 0
+    after, known = files(folder, "iterations/*/*/*/*"), json.loads((folder / "train-wm.json").read_text())
+    assert after.items() > before.items() and len(list((folder / "iterations").iterdir())) == 2
+    assert known["folder"] != own_folder(iterations / "run").name
+    assert in_process(capsys, "train-wm", "--run", folder, *ITERATIONS, "controller.random.dreams=2").code == 0
+    assert files(folder, "iterations/*/*/*/*") == after
+    assert json.loads((folder / "train-wm.json").read_text())["folder"] == own_folder(iterations / "run").name
+
+
+def test_iterations_need_stored_episodes(iterations, tmp_path, capsys):
     folder = shutil.copytree(iterations / "run", tmp_path / "run")
     before = [files(folder, pattern) for pattern in PATTERNS]
-    for override in ("controller.random.dreams=3", "world_model.edits.latent=8", "iterations.interactions=200"):
-        message = in_process(capsys, "train-wm", "--run", folder, *ITERATIONS, override).error
-        assert f"'{override.split('=')[0]}' differs" in message and "another --run" in message
-    assert (
-        "mode=offline"
-        in in_process(
-            capsys, "train-wm", "--run", folder, *ITERATIONS, "world_model.name=mdn-rnn", "world_model.mode=online"
-        ).error
-    )
+    online = "world_model.name=mdn-rnn", "world_model.mode=online"
+    assert "mode=offline" in in_process(capsys, "train-wm", "--run", folder, *ITERATIONS, *online).error
     assert [files(folder, pattern) for pattern in PATTERNS] == before
 
 

@@ -68,10 +68,10 @@ STAGES = {  # name → (paths to remove first, {command of a stage: moments of t
     }),
     "iterations and a planner": (LEARNT, {
         ("train-wm", *PLANNER): {
-            "iterations/1/world-model/.*": (3, False), "iterations/2/controller/.*": (2, False),
-            "iterations/2/episodes/.*": (2, False),
-            "iterations/2/world-model/.*": (3, False), "iterations/3/episodes/.*": (2, True),
-            "iterations/3/world-model/.*": (3, True),
+            "iterations/[^/]*/1/world-model/.*": (3, False), "iterations/[^/]*/2/controller/.*": (2, False),
+            "iterations/[^/]*/2/episodes/.*": (2, False),
+            "iterations/[^/]*/2/world-model/.*": (3, False), "iterations/[^/]*/3/episodes/.*": (2, True),
+            "iterations/[^/]*/3/world-model/.*": (3, True),
             "[a-z]/world-model/.*": (3, False),
         },
         ("train-controller",): {"controller.json": (1, False)},
