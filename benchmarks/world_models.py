@@ -143,7 +143,8 @@ class Learning:
     def play(self, number: int, controller, model, interactions: int) -> list[Episode]:
         from controllers.recording import Player, play_iteration
 
-        player, folder = Player(controller, self.real(), model), self.folder / f"played-{number}"
+        player = Player(controller, self.real(), model, self.agent(model))
+        folder = self.folder / f"played-{number}"
         return play_iteration(player, folder, interactions, interactions, (self.seed, number))
 
     def agent(self, model, name: str | None = None):

@@ -1,7 +1,9 @@
 """Recording of a controller's episodes on the real environment, as training data of world models.
 
-The first episode of an iteration is greedy. All later ones start from the best path of the iteration so far, the
-actions up to the highest cumulative reward of any of its episodes. There are three kinds, in turn (KINDS):
+The first episode of an iteration is the greedy one of the trained controller, and the second that of the controller
+before its training, so that what is imitated later is no worse than either. All later ones start from the best path of
+the iteration so far, the actions up to the highest cumulative reward of any of its episodes. There are three kinds, in
+turn (KINDS):
 
 - A *sample* is drawn from the controller's policy.
 - A *detour* leaves the best path at a random step by one action of a rule that few episodes have left the path by, and
@@ -37,7 +39,7 @@ from worldmodel.base import WorldModel
 from worldmodel.latent_env import LatentEnv
 
 EXCURSION = 30  # exploring steps of an excursion; as many as the steps before them, if there are more than EXCURSION
-KINDS = ("sample", "detour", "excursion", "detour")  # of episode k of an iteration: entry k modulo 4; 0 is greedy
+KINDS = ("sample", "detour", "excursion", "detour")  # of episode k of an iteration: entry k modulo 4
 
 
 class Way(NamedTuple):
@@ -83,10 +85,17 @@ class Recorder(gymnasium.Wrapper):
 
 
 class Player:
-    """A controller that plays on a real environment, whose episodes are recorded as data for world models."""
+    """A controller that plays on a real environment, whose episodes are recorded as data for world models.
 
-    def __init__(self, controller, env: StepEnv, model: WorldModel):
-        self.controller, self.env, self._model = controller, env, model
+    Args:
+      controller: the controller.
+      env: the real environment.
+      model: the world model that encodes observations.
+      untrained: the same controller before its training, which plays the second episode of an iteration, or None.
+    """
+
+    def __init__(self, controller, env: StepEnv, model: WorldModel, untrained=None):
+        self.controller, self.env, self._model, self._untrained = controller, env, model, untrained
         self._recorder = Recorder(env)
         self._latent = LatentEnv(self._recorder, model, leaves_circles=True)
         self._best: tuple[int, Way] | None = None  # the index of an episode, and its path to its cheapest state
@@ -118,6 +127,8 @@ class Player:
         restores = isinstance(self.env, Recalls)
         if restores:
             self._recorder.known = best
+        if k == 1 and self._untrained is not None:
+            return self._played(self._untrained, k, seed, greedy=True)
         if kind == "sample":
             return self.episode(k, seed)
         left = int(rng.integers(len(best.actions) + 1))

@@ -220,7 +220,7 @@ class RunIterations:
 
     def play(self, number: int, controller, model, interactions: int) -> list:
         config = self.run.config
-        player = Player(controller, controllers_environment(self.run), model)
+        player = Player(controller, controllers_environment(self.run), model, make_controller(self.run, model))
         folder, seed = self.path / str(number) / "episodes", (config.seed, number)
         with progress_bar(interactions, f"iteration {number}", "interaction") as bar:
             episodes = play_iteration(player, folder, interactions, config.collect.episodes, seed, bar)

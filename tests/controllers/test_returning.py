@@ -140,6 +140,14 @@ def test_an_episode_with_copied_steps_equals_its_full_replay(task, tmp_path):
     assert len(leaves) < len(episodes) / 4
 
 
+def test_the_second_episode_is_the_greedy_one_of_the_untrained_controller(task):
+    env, untrained = GraphRewriteEnv(task, relative, STEPS), Faithful(task, steps=5)
+    actor = Player(First(), env, Backwards(task), untrained)
+    episodes = [actor.turn(0, 9, [])]
+    episodes.append(actor.turn(1, 10, episodes))
+    same(episodes[1], Player(untrained, env, Backwards(task)).turn(0, 9, []))
+
+
 def test_detours_leave_the_best_path_by_a_new_rule_each_and_then_follow_the_policy(task):
     episodes, actor = [], Player(First(), GraphRewriteEnv(task, relative, STEPS), Backwards(task))
     chosen = []
