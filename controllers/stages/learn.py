@@ -52,6 +52,7 @@ from worldmodel.trainer import Diverged
 from worldmodel.world_model_options import world_model_config
 
 FIDELITY_TABLE = "train-wm.md"  # in a run folder, beside train-wm.json
+LEAST_STEPS = 10  # mean number of real steps of an iteration's episodes, below which their number ends the iteration
 
 
 def collect_lines(run, results: Mapping) -> dict[str, object]:
@@ -222,8 +223,9 @@ class RunIterations:
         config = self.run.config
         player = Player(controller, controllers_environment(self.run), model, make_controller(self.run, model))
         folder, seed = self.path / str(number) / "episodes", (config.seed, number)
+        most = max(config.collect.episodes, interactions // LEAST_STEPS)
         with progress_bar(interactions, f"iteration {number}", "interaction") as bar:
-            episodes = play_iteration(player, folder, interactions, config.collect.episodes, seed, bar)
+            episodes = play_iteration(player, folder, interactions, most, seed, bar)
         self.known += episodes
         return episodes
 
