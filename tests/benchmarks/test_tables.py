@@ -63,14 +63,19 @@ def test_the_gap_is_the_share_of_the_result_above_the_bound():
 
 def test_the_tables_compare_agents_with_the_untrained_policy_and_the_searches():
     agent = {"gain": 3.0, "greedy_episode": 2.0, "acting_seconds": 1.0, "dreamt": 2.5, "seconds": 9.0}
-    ways = dict.fromkeys(("greedy", "beam", "beam_same_seconds"), {"gain": 4.0})
-    run = {"agents": dict.fromkeys((*world_models.AGENTS, "untrained", "no prior"), agent), "searches": ways}
+    ways = dict.fromkeys(("greedy", "beam"), {"gain": 4.0})
+    every = dict.fromkeys((*world_models.AGENTS, "untrained", "no prior"), agent)
+    run = {"agents": every, "searches": ways, "played": 1.0}
     fidelity = {"horizons": {"1": {"model": {"mask_exact": 0.5}}}}
-    tables = world_models.tables({("a", "edits"): [{"fidelity": fidelity, "seconds": 7.0}]}, {"a": [run, run]})
+    judged = {("a", "edits"): [{"fidelity": fidelity, "seconds": 7.0}]}
+    tables = world_models.tables(judged, {"a": [run, run]}, {"a": {"gain": 5.0}})
     assert rows_of(tables, "fidelity") == [["a", "edits", 1, "50.0 %", *[NOTHING] * 8, "7"]]
     (row,) = rows_of(tables, "agents")
-    assert row == ["a", 2, *["3.00 ± 0.00 %"] * 5, *["4.00 ± 0.00 %"] * 3, "9"]
+    assert row == ["a", 2, *["3.00 ± 0.00 %"] * 5, *["4.00 ± 0.00 %"] * 2, "5.00 %", "1.00 ± 0.00 %", "9"]
     assert rows_of(tables, "dreams")[0] == ["a", "ppo", "2.50 ± 0.00 %", "2.00 ± 0.00 %", "0.50 ± 0.00 %"]
+    del every["cma-es"], every["ppo, temperature 2"]
+    (row,) = rows_of(world_models.tables({}, {"a": [run, run]}, {}), "agents")
+    assert row == ["a", 2, *["3.00 ± 0.00 %"] * 3, *["4.00 ± 0.00 %"] * 2, NOTHING, "1.00 ± 0.00 %", "9"]
 
 
 def test_the_folds_partition_the_models_and_the_tables_show_their_results():

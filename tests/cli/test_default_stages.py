@@ -20,6 +20,7 @@ workers: 1
 collect.episodes: 8
 world_model.holdout: 0.4
 env.max_steps: 6
+iterations.interactions: 24
 world_model.graph-mdn:
   {width: 8, latent: 4, hidden: 4, match_steps: 2, node_steps: 2, latent_steps: 2, episode_steps: 2}
 controller:
@@ -46,6 +47,8 @@ def test_ppo_learns_in_the_dream_of_a_graph_mdn_world_model_by_default(run):
     assert (config.world_model.name, config.controller.name) == ("graph-mdn", "ppo")
     model = load(run / "world-model")
     assert isinstance(model, GraphMDNWorldModel) and model.config.hidden > 0 and model.config.mixture > 1
+    learnt = read_json(run / "train-wm.json")
+    assert [one["iteration"] for one in learnt["iterations"]] == [1, 2] and learnt["iterations"][1]["interactions"] > 0
     trained = read_json(run / "train-controller.json")
     assert trained["controller"] == "ppo" and trained["trainings"][0]["env_steps"] > 0
     assert tags_of(run / "tensorboard") >= always()

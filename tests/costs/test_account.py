@@ -34,7 +34,9 @@ def test_the_account_sums_to_the_cost_of_the_graph_and_no_bound_exceeds_its_time
     rows = account(cost, graph, SPEEDS)
     total = NodeCost(*map(sum, zip(*(row.cost for row in rows), strict=True)))
     assert total == graph_cost(cost, graph)
-    assert any(row.count > 1 for row in rows) and all(0 <= row.bound_ps <= row.cost.runtime_ps for row in rows)
+    assert all(0 <= row.bound_ps <= row.cost.runtime_ps for row in rows)
+    if name == "tiny_bert_base":  # with blocks of 8 channels, every kernel of the small ResNet is another
+        assert any(row.count > 1 for row in rows)
     assert [row.excess_ps for row in rows] == sorted((row.excess_ps for row in rows), reverse=True)
     assert {row.first for row in rows if row.first} <= {node.name for node in graph.nodes.values()}
     lines = account_table(rows, 3).splitlines()
