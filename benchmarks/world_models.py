@@ -1,6 +1,7 @@
 """Fidelity of world models, and gains of agents that learn in their dreams, compared with searches on real graphs.
 
     python -m benchmarks.world_models [--model NAME_OR_PATH] [--seeds N] [--agents NAME ...] [--ablations]
+        [--reward NAME]
 
 For each model and seed, random episodes of the real environment are collected. A fifth of their steps is held out, and
 each world model learns from the remaining episodes. The table *fidelity* has the errors of open-loop predictions on the
@@ -210,7 +211,9 @@ class Learning:
 
 def best_of(episodes: Sequence[Episode]) -> float:
     """Return the highest cumulative reward in any of some episodes; 0 if none has gained."""
-    return max(float(np.cumsum(episode.rewards).max(initial=0.0)) for episode in episodes)
+    from controllers.recording import best_part
+
+    return max(best_part(episode)[1] for episode in episodes)
 
 
 def fidelity_of(model: str, world_model: str, seed: int, interactions: int, *options: str) -> dict:

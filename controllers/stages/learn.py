@@ -194,11 +194,11 @@ def learn_to_act(run, model, temperature: float, folder: Path, name: str, known:
 
 
 class RunIterations:
-    """The implementation of `controllers.iterations.Steps` on a run folder."""
+    """The implementation of `controllers.iterations.Steps` on a run folder; `own` are the run's random episodes."""
 
-    def __init__(self, run):
+    def __init__(self, run, own: Sequence[Episode]):
         self.run, self.path, self.done = run, run.begin_iterations(), []
-        self.known = list(run.random_episodes()[0])  # all episodes on the graph of this run so far
+        self.known = list(own)  # all episodes on the graph of this run so far
 
     def learn(self, number: int, episodes) -> dict:
         """Train the world model; in the last iteration, copy the result to the run's folder `world-model`."""
@@ -310,7 +310,7 @@ def train_world_model(run) -> dict:
             known = {"episodes": len(own)}
         if (count := iterations_of(config)) == 1:
             return known | learn_world_model(run, episodes, run.path / "world-model")
-        steps = RunIterations(run)
+        steps = RunIterations(run, own)
         known["folder"] = steps.path.name
         return known | learn_in_iterations(
             steps, episodes, count, options.interactions, config.controller.max_steps, config.seed, steps.report
