@@ -41,7 +41,7 @@ def keep_kernels() -> None:
     def drawn_by(stateless: Callable, stateful: Callable) -> Callable:
         def draw(shape, dtype, seed=0, seed2=0, name=None):
             if tf.executing_eagerly():
-                return stateless(shape, np.array([seed, seed2]), dtype)
+                return stateless(shape, np.array([seed or 0, seed2 or 0]), dtype)
             return stateful(shape, dtype, seed, seed2, name)  # a compiled function draws anew in every call
 
         return draw

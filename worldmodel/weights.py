@@ -110,9 +110,10 @@ class Adam(snt.optimizers.Adam):
         self._initialize(parameters)
         self.step.assign_add(1)
         beta1, beta2, step = tf.constant(self.beta1), tf.constant(self.beta2), tf.cast(self.step, tf.float32)
+        power1, power2 = beta1**step, beta2**step
         for update, parameter, m, v in zip(updates, parameters, self.m, self.v, strict=True):
             tf.raw_ops.ResourceApplyAdam(
-                var=parameter.handle, m=m.handle, v=v.handle, beta1_power=beta1**step, beta2_power=beta2**step,
+                var=parameter.handle, m=m.handle, v=v.handle, beta1_power=power1, beta2_power=power2,
                 lr=self.learning_rate, beta1=beta1, beta2=beta2, epsilon=self.epsilon, grad=update,
             )  # fmt: skip
 

@@ -8,8 +8,8 @@ network cannot detect from logarithms of sizes which size is a sum of two others
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -170,88 +170,122 @@ class Choices(NamedTuple):
     sums: np.ndarray
 
 
-class Menu:
-    """A collection of the possible structures and fillings of several matches, which `choices` returns as arrays.
+class Offer(NamedTuple):
+    """The possible structures of one match: C structures with S slots and F fillings in all.
 
     Attributes:
+      structures: int32 [C], the number of each structure in the vocabulary.
+      slots: int32 [S, 2], the number of each slot in the vocabulary, and the index of its structure in `structures`.
       named: for each slot, (True for a tensor, the signatures or operators that may fill the slot).
+      owners: int32 [F], the index of each filling's slot in `slots`.
+      rows: int32 [F], the row of each filling in the signature table.
+      copies, sums: as in `Choices`.
+      of_match: int32 [2, COPIES], the match's operators and tensors as rows of the table; 0 after the last.
     """
 
-    def __init__(self, vocabulary: Vocabulary, table: SignatureTable):
-        self.vocabulary, self.table = vocabulary, table
-        self.named: list[tuple[bool, list[int]]] = []
-        self._structures: list[tuple[int, int]] = []
-        self._slots: list[tuple[int, int, int]] = []
-        self._rows: list[list[int]] = []
-        self._copies: list[np.ndarray] = []
-        self._of_match: list[np.ndarray] = []
-        self._sums: list[np.ndarray] = []
+    structures: np.ndarray
+    slots: np.ndarray
+    named: list[tuple[bool, list[int]]]
+    owners: np.ndarray
+    rows: np.ndarray
+    copies: np.ndarray
+    sums: np.ndarray
+    of_match: np.ndarray
 
-    def add(
-        self, owner: int, asked: Asked, structures: Iterable[int],
-        among: Callable[[int, list[int]], list[int]] = lambda slot, named: named,
-    ) -> None:  # fmt: skip
-        """Add possible structures of a match, with their slots and fillings.
+    @classmethod
+    def of(cls, vocabulary: Vocabulary, table: SignatureTable, asked: Asked) -> Self:
+        """Return the structures that were observed with the pattern of a match, with all possible fillings.
 
         Args:
-          owner: the index of the match.
+          vocabulary: the structures and fillings.
+          table: the features of signatures.
           asked: the pattern and signature of the match.
-          structures: the numbers of the structures.
-          among: a function (number of a slot, its possible fillings) → the fillings to add. A slot is left out if the
-            result is empty.
         """
         pattern, signature = asked
-        n_nodes = len(pattern.nodes)
-        of_match = np.zeros((2, COPIES), np.int32)  # nodes, tensors
-        operators = self.table.operator_rows(signature[:n_nodes][:COPIES])
-        tensors = self.table.tensor_rows(signature[n_nodes:][:COPIES])
+        n_nodes, structures = len(pattern.nodes), vocabulary.candidates(pattern)
+        of_match = np.zeros((2, COPIES), np.int32)
+        operators = table.operator_rows(signature[:n_nodes][:COPIES])
+        tensors = table.tensor_rows(signature[n_nodes:][:COPIES])
         of_match[0, : len(operators)], of_match[1, : len(tensors)] = operators, tensors
-        first = len(self._rows)
-        for structure in structures:
-            of = self.vocabulary.structures[structure]
+        slots, named, rows, copies = [], [], [], [np.zeros((0, COPIES), np.float32)]
+        for index, structure in enumerate(structures):
+            of = vocabulary.structures[structure]
             for is_tensor, n in ((False, len(of.added)), (True, of.made)):
                 own = signature[n_nodes:] if is_tensor else signature[:n_nodes]
                 for k in range(n):
-                    number = self.vocabulary.slot_numbers[structure, is_tensor, k]
-                    named = among(number, self.vocabulary.fillings(asked, structure, is_tensor, k))
-                    if not named:
-                        continue
-                    self._slots.append((number, owner, len(self._structures)))
-                    self.named.append((is_tensor, named))
-                    rows = self.table.tensor_rows(named) if is_tensor else self.table.operator_rows(named)
-                    self._rows.append(rows)
-                    self._copies.append(_copies(named, own))
-                    self._of_match.append(np.tile(of_match, (len(named), 1, 1)))
-            self._structures.append((structure, owner))
-        self._add_sums(range(first, len(self._rows)), tensors)
+                    values = vocabulary.fillings(asked, structure, is_tensor, k)
+                    if values:
+                        slots.append((vocabulary.slot_numbers[structure, is_tensor, k], index))
+                        named.append((is_tensor, values))
+                        rows += table.tensor_rows(values) if is_tensor else table.operator_rows(values)
+                        copies.append(_copies(values, own))
+        sizes, rows = [len(values) for _, values in named], np.array(rows, np.int32)
+        are_tensors = np.repeat([is_tensor for is_tensor, _ in named], sizes).astype(bool)
+        return cls(
+            np.array(structures, np.int32), np.array(slots, np.int32).reshape(-1, 2), named,
+            np.repeat(np.arange(len(sizes)), sizes).astype(np.int32), rows, np.concatenate(copies),
+            _sums_of(table, np.where(are_tensors, rows, 0), tensors), of_match,
+        )  # fmt: skip
 
-    def _add_sums(self, slots: Iterable[int], of_match: list[int]) -> None:
-        """Append the result of `sums` for all fillings of some slots of one match; operators get zeros.
+    def limited(self, kept: Sequence[Sequence[int]]) -> Self:
+        """Return the offer with fewer fillings, without slots that have none left.
 
         Args:
-          slots: positions in `named`.
-          of_match: the tensors of the match, as rows of the table.
+          kept: for each slot, the ascending indices of the fillings to keep.
         """
-        offered = [np.array(self._rows[slot] if self.named[slot][0] else [0] * len(self._rows[slot])) for slot in slots]
-        if offered:
-            rows, number = np.unique(np.concatenate(offered).astype(int), return_inverse=True)
-            sizes, theirs = (np.expm1(self.table.numbers[some, :AXES]) for some in (rows, of_match))
-            self._sums.append(sums(sizes, theirs)[number])
-
-    def choices(self) -> Choices:
-        """Return everything that was added, as arrays."""
-        structures = np.array(self._structures, np.int32).reshape(-1, 2)
-        slots = np.array(self._slots, np.int32).reshape(-1, 3)
-        sizes = [len(rows) for rows in self._rows]
-        return Choices(
-            structures[:, 0], structures[:, 1], slots[:, 0], slots[:, 1], slots[:, 2],
-            np.array([row for rows in self._rows for row in rows], np.int32),
-            np.repeat(np.arange(len(sizes)), sizes).astype(np.int32),
-            np.repeat([is_tensor for is_tensor, _ in self.named], sizes).astype(bool),
-            np.concatenate([np.zeros((0, COPIES), np.float32), *self._copies]),
-            *np.moveaxis(np.concatenate([np.zeros((0, 2, COPIES), np.int32), *self._of_match]), 1, 0),
-            np.concatenate([np.zeros((0, 2 * AXES), np.float32), *self._sums]),
+        first = np.searchsorted(self.owners, np.arange(len(self.slots)))
+        indices = [start + np.array(of_slot, np.int64) for start, of_slot in zip(first, kept, strict=True)]
+        which = np.concatenate([np.zeros(0, np.int64), *indices])
+        left = [slot for slot, of_slot in enumerate(kept) if len(of_slot)]
+        named = [(self.named[slot][0], [self.named[slot][1][k] for k in kept[slot]]) for slot in left]
+        owners = np.repeat(np.arange(len(left)), [len(kept[slot]) for slot in left]).astype(np.int32)
+        return self._replace(
+            slots=self.slots[left], named=named, owners=owners, rows=self.rows[which], copies=self.copies[which],
+            sums=self.sums[which],
         )  # fmt: skip
+
+
+def choices_of(offers: Sequence[Offer]) -> Choices:
+    """Return the offers of M matches as arrays, in the order of the matches.
+
+    Args:
+      offers: the offer of each match; with fewer offers than matches, the last matches have no possible structures.
+    """
+    if not offers:
+        return choices_of([NOTHING])
+    structures, slots, fillings = (
+        [len(getattr(offer, name)) for offer in offers] for name in ("structures", "slots", "rows")
+    )  # fmt: skip
+    matches = np.arange(len(offers), dtype=np.int32)
+    first_structure, first_slot = _first(structures), _first(slots)
+    of_match = np.stack([offer.of_match for offer in offers])[np.repeat(matches, fillings)]
+    are_tensors = [np.array([is_tensor for is_tensor, _ in offer.named], bool)[offer.owners] for offer in offers]
+    return Choices(
+        np.concatenate([offer.structures for offer in offers]), np.repeat(matches, structures),
+        np.concatenate([offer.slots[:, 0] for offer in offers]), np.repeat(matches, slots),
+        np.concatenate([offer.slots[:, 1] for offer in offers]) + np.repeat(first_structure, slots),
+        np.concatenate([offer.rows for offer in offers]),
+        np.concatenate([offer.owners for offer in offers]) + np.repeat(first_slot, fillings),
+        np.concatenate(are_tensors), np.concatenate([offer.copies for offer in offers]), of_match[:, 0], of_match[:, 1],
+        np.concatenate([offer.sums for offer in offers]),
+    )  # fmt: skip
+
+
+def _first(sizes: Sequence[int]) -> np.ndarray:
+    return np.cumsum([0, *sizes[:-1]], dtype=np.int32)
+
+
+def _sums_of(table: SignatureTable, rows: np.ndarray, of_match: list[int]) -> np.ndarray:
+    """Return the result of `sums` for tensors as rows of the table; row 0 gets zeros.
+
+    Args:
+      table: the features of signatures.
+      rows: int [F], the tensors.
+      of_match: the tensors of the match, as rows of the table.
+    """
+    once, number = np.unique(rows, return_inverse=True)
+    sizes, theirs = (np.expm1(table.numbers[np.array(some, int), :AXES]) for some in (once, of_match))
+    return sums(sizes, theirs)[number]
 
 
 def _copies(named: list[int], own: tuple[int, ...]) -> np.ndarray:
@@ -281,3 +315,9 @@ def sums(sizes: np.ndarray, of_match: np.ndarray) -> np.ndarray:
     is_sum = there & pair & (np.abs(both[0] + both[1] - sizes[:, None]) < 0.5)
     is_part = there & pair & (np.abs(np.abs(both[0] - both[1]) - sizes[:, None]) < 0.5)
     return np.concatenate([is_sum.any(axis=1), is_part.any(axis=1)], axis=1).astype(np.float32)
+
+
+NOTHING = Offer(  # no structures at all
+    np.zeros(0, np.int32), np.zeros((0, 2), np.int32), [], np.zeros(0, np.int32), np.zeros(0, np.int32),
+    np.zeros((0, COPIES), np.float32), np.zeros((0, 2 * AXES), np.float32), np.zeros((2, COPIES), np.int32),
+)  # fmt: skip

@@ -18,12 +18,12 @@ from worldmodel.edits.grounding_index import GroundingIndex
 from worldmodel.edits.learned_rules import LearnedRules
 from worldmodel.edits.model import EditsWorldModel, restored_parts
 from worldmodel.edits.reward_scales import RewardScales
-from worldmodel.graph_mdn.effects import Menu
+from worldmodel.graph_mdn.effects import choices_of
 from worldmodel.graph_mdn.episode_network import EpisodeNetwork, EpisodeState
 from worldmodel.graph_mdn.graph_latents import CHANGES, GraphLatents, LatentNetwork
 from worldmodel.graph_mdn.imagination import NeuralImagination, NeuralObserver, NeuralReplayer
 from worldmodel.graph_mdn.network import MatchNetwork, NodeBatch, NodeNetwork, Table
-from worldmodel.graph_mdn.network_inputs import SignatureTable, match_batch
+from worldmodel.graph_mdn.network_inputs import MatchGraph, SignatureTable, match_batch
 from worldmodel.graph_mdn.neural_costs import CostLaws, NeuralCosts
 from worldmodel.graph_mdn.neural_rules import Judge, NeuralRules
 from worldmodel.graph_mdn.simulator import NeuralSimulator
@@ -32,7 +32,7 @@ from worldmodel.train_and_load import checked_array, write_description
 from worldmodel.weights import module_arrays, restore_arrays
 from worldmodel.world_model_options import GraphMDNConfig
 
-FORMAT = 9  # version of the saved files
+FORMAT = 10  # version of the saved files
 # Prefixes of the networks' arrays.
 MATCH, NODE, LATENT, EPISODE = "match-{}/", "node/", "latent/", "episode/"
 
@@ -134,8 +134,8 @@ class GraphMDNWorldModel(EditsWorldModel):
     def _build(self) -> None:
         """Run every network once on a small batch, which creates its variables."""
         table = Table.of(self.table)
-        match = match_batch(self.examples.rewritten[:1], self.table)
-        nothing = Menu(self.vocabulary, self.table).choices()
+        match = match_batch([MatchGraph.of(self.examples.rewritten[0], self.table)])
+        nothing = choices_of([])
         one, none = np.zeros(1, np.int32), np.zeros(0, np.int32)
         node = NodeBatch(one, one, one, one, none, none, np.zeros(0, np.float32))
         for network in self.match_networks:

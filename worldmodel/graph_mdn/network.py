@@ -7,6 +7,7 @@ Rules copy sizes and attributes. A network cannot detect equal numbers from loga
 an input.
 """
 
+from functools import partial
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -245,7 +246,8 @@ class MatchNetwork(snt.Module):
         self.roles = snt.Embed(ROLES, width, name="roles")
         self.vertex = snt.nets.MLP([width, width], name="vertex")
         self.edge = snt.Linear(width, name="edge")
-        self.process = [full_step(width, tf.math.unsorted_segment_sum) for _ in range(message_passing_steps)]
+        step = partial(full_step, width, tf.math.unsorted_segment_sum, to_edges=False)  # nodes know the rule
+        self.process = [step() for _ in range(message_passing_steps)]
         self.applies = snt.nets.MLP([width, 1], name="applies")
         self.query = snt.Linear(width, name="query")
         self.structures = snt.Embed(max(n_structures, 1), width, name="structures")

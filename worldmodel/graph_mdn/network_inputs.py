@@ -189,39 +189,54 @@ class _Wiring(NamedTuple):
     pairs: np.ndarray
 
 
-def match_batch(asked: Sequence[Asked], table: SignatureTable) -> MatchBatch:
-    """Return one or more matches as a batch.
+class MatchGraph(NamedTuple):
+    """One match as a graph: the fields of `MatchBatch` that describe v vertices and e edges. `edges` are uint8."""
 
-    Args:
-      asked: the pattern and signature of each match.
-      table: the features of signatures.
-    """
-    parts, first = [], 0
-    for number, (pattern, signature) in enumerate(asked):
+    rule: int
+    operators: np.ndarray
+    tensors: np.ndarray
+    roles: np.ndarray
+    edges: np.ndarray
+    senders: np.ndarray
+    receivers: np.ndarray
+
+    @classmethod
+    def of(cls, asked: Asked, table: SignatureTable) -> Self:
+        """Return a match as a graph.
+
+        Args:
+          asked: the pattern and signature of the match.
+          table: the features of signatures.
+        """
+        pattern, signature = asked
         wiring, n_nodes = _wiring(pattern), len(pattern.nodes)
-        operators, tensors = table.operator_rows(signature[:n_nodes]), table.tensor_rows(signature[n_nodes:])
-        n, none = len(signature), [0] * n_nodes
-        parts.append((
-            np.full(n, number), operators + [0] * len(tensors), none + tensors, wiring.roles, wiring.edges,
-            wiring.senders + first, wiring.receivers + first, wiring.pairs + first,
-        ))  # fmt: skip
-        first += n
-    owners, operators, tensors, roles, edges, senders, receivers, pairs = map(np.concatenate, zip(*parts, strict=True))
-    n_edges = [len(part[5]) + len(part[7]) for part in parts]
-    # graph_nets expects the edges in the order of the matches: for each match, its wiring and then its pairs.
-    order = np.argsort(np.concatenate([owners[senders], owners[pairs[:, 0]]]), kind="stable")
+        operators, tensors = np.zeros((2, len(signature)), np.int32)
+        operators[:n_nodes], tensors[n_nodes:] = (
+            table.operator_rows(signature[:n_nodes]), table.tensor_rows(signature[n_nodes:])
+        )  # fmt: skip
+        senders, receivers = (
+            np.concatenate([ends, wiring.pairs[:, k]]) for k, ends in enumerate((wiring.senders, wiring.receivers))
+        )  # fmt: skip
+        edges = np.concatenate([wiring.edges, _pair_edges(table, tensors[wiring.pairs])])
+        return cls(pattern.xfer_id, operators, tensors, wiring.roles, edges, senders, receivers)
+
+
+def match_batch(graphs: Sequence[MatchGraph]) -> MatchBatch:
+    """Return the graphs of one or more matches as a batch."""
+    n_vertices = np.array([len(graph.roles) for graph in graphs], np.int32)
+    n_edges = np.array([len(graph.senders) for graph in graphs], np.int32)
+    first = np.repeat(np.cumsum(n_vertices, dtype=np.int32) - n_vertices, n_edges)
+    rules, operators, tensors, roles, edges, senders, receivers = zip(*graphs, strict=True)
     return MatchBatch(
-        np.array([pattern.xfer_id for pattern, _ in asked], np.int32),
-        owners.astype(np.int32), operators.astype(np.int32), tensors.astype(np.int32), roles.astype(np.int32),
-        np.concatenate([edges, _pair_edges(table, tensors[pairs])])[order],
-        np.concatenate([senders, pairs[:, 0]])[order].astype(np.int32),
-        np.concatenate([receivers, pairs[:, 1]])[order].astype(np.int32),
-        np.array([len(signature) for _, signature in asked], np.int32), np.array(n_edges, np.int32),
+        np.array(rules, np.int32), np.repeat(np.arange(len(graphs), dtype=np.int32), n_vertices),
+        np.concatenate(operators), np.concatenate(tensors), np.concatenate(roles),
+        np.concatenate(edges).astype(np.float32), np.concatenate(senders) + first, np.concatenate(receivers) + first,
+        n_vertices, n_edges,
     )  # fmt: skip
 
 
 def _pair_edges(table: SignatureTable, rows: np.ndarray) -> np.ndarray:
-    """Return the features of edges between pairs of tensors, float32 [p, EDGE_COLUMNS].
+    """Return the features of edges between pairs of tensors, uint8 [p, EDGE_COLUMNS].
 
     They show which sizes and contents of the two tensors are equal.
 
@@ -229,8 +244,8 @@ def _pair_edges(table: SignatureTable, rows: np.ndarray) -> np.ndarray:
       table: the features of signatures.
       rows: int [p, 2], the two tensors of each pair as rows of the table.
     """
-    result = np.zeros((len(rows), EDGE_COLUMNS), np.float32)
-    result[:, PAIR] = 1.0
+    result = np.zeros((len(rows), EDGE_COLUMNS), np.uint8)
+    result[:, PAIR] = 1
     one, other = table.numbers[rows[:, 0], :, None], table.numbers[rows[:, 1], None, :]
     equal = (np.abs(one - other) < SAME) & (one != 0)
     result[:, 3 + SLOTS] = (rows[:, 0] == rows[:, 1]) & (rows[:, 0] > 0)
@@ -255,12 +270,12 @@ def _wiring(pattern: MatchPattern) -> _Wiring:
     operands = {tensor: k for k, tensor in reversed(list(enumerate(pattern.operands)))}
     roles = [*range(n_nodes), *[operands.get(tensor - n_nodes, ROLES) for tensor in tensors.tolist()]]
     return _Wiring(
-        np.minimum(roles, ROLES - 1), np.array(senders, np.int64), np.array(receivers, np.int64),
-        np.array(edges, np.float32).reshape(-1, EDGE_COLUMNS), pairs,
+        np.minimum(roles, ROLES - 1).astype(np.int32), np.array(senders, np.int32), np.array(receivers, np.int32),
+        np.array(edges, np.uint8).reshape(-1, EDGE_COLUMNS), pairs.astype(np.int32),
     )  # fmt: skip
 
 
 def _edge(sort: int, slot: int) -> np.ndarray:
-    result = np.zeros(EDGE_COLUMNS, np.float32)
-    result[sort] = result[3 + min(slot, SLOTS - 1)] = 1.0
+    result = np.zeros(EDGE_COLUMNS, np.uint8)
+    result[sort] = result[3 + min(slot, SLOTS - 1)] = 1
     return result

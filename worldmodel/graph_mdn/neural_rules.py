@@ -14,9 +14,9 @@ import tensorflow as tf
 
 from rlflow.env.features import AXES
 from worldmodel.edits.learned_rules import Effect, LearnedRules, Signature, complete_effect
-from worldmodel.graph_mdn.effects import COPIES, Choices, Menu, Vocabulary
+from worldmodel.graph_mdn.effects import COPIES, Choices, Offer, Vocabulary, choices_of
 from worldmodel.graph_mdn.network import TABLE, Judgement, MatchNetwork, Table
-from worldmodel.graph_mdn.network_inputs import EDGE_COLUMNS, Asked, MatchBatch, SignatureTable, match_batch
+from worldmodel.graph_mdn.network_inputs import EDGE_COLUMNS, Asked, MatchBatch, MatchGraph, SignatureTable, match_batch
 
 AT_ONCE = 256  # largest number of matches in a batch
 
@@ -81,29 +81,29 @@ class Judge:
             self._known |= zip(part, self._judged(part), strict=True)
 
     def _judged(self, several: list[Asked]) -> list[Verdict]:
-        menu = Menu(self.vocabulary, self.table)
-        for owner, asked in enumerate(several):
-            menu.add(owner, asked, self.vocabulary.candidates(asked[0]))
-        choices = menu.choices()
-        judged = self._call(match_batch(several, self.table), choices, Table.of(self.table))
+        offers = [Offer.of(self.vocabulary, self.table, asked) for asked in several]
+        choices, named = choices_of(offers), [slot for offer in offers for slot in offer.named]
+        matches = match_batch([MatchGraph.of(asked, self.table) for asked in several])
+        judged = self._call(matches, choices, Table.of(self.table))
         applies = np.mean([tf.sigmoid(one.applies).numpy() for one in judged], axis=0)
         structures = np.stack([segment_softmax(one.structures.numpy(), choices.structure_owners) for one in judged])
         fillings = np.stack([segment_softmax(one.fillings.numpy(), choices.filling_owners) for one in judged])
         result = []
         for owner, asked in enumerate(several):
-            effect, sure = self._likeliest(owner, asked, menu, choices, structures, fillings)
+            effect, sure = self._likeliest(owner, asked, named, choices, structures, fillings)
             result.append(Verdict(float(applies[owner]), effect, sure))
         return result
 
     def _likeliest(
-        self, owner: int, asked: Asked, menu: Menu, choices: Choices, structures: np.ndarray, fillings: np.ndarray
+        self, owner: int, asked: Asked, named: list, choices: Choices, structures: np.ndarray, fillings: np.ndarray
     ) -> tuple[Effect | None, float]:
         """Return the most probable effect of a match and its certainty (see `Verdict`).
 
         Args:
           owner: the index of the match.
           asked: the pattern and signature of the match.
-          menu, choices: the possible structures and fillings of all matches.
+          named: for each slot, (True for a tensor, the signatures or operators that may fill the slot).
+          choices: the possible structures and fillings of all matches.
           structures: float [networks, C], the probability of each structure.
           fillings: float [networks, F], the probability of each filling.
         """
@@ -113,10 +113,10 @@ class Judge:
         best = offered[structures[:, offered].mean(axis=0).argmax()]
         sure, chosen = structures[:, best], ([], [])  # operators, tensors
         for slot in np.flatnonzero(choices.slot_structures == best):
-            is_tensor, named = menu.named[slot]
+            is_tensor, values = named[slot]
             which = choices.filling_owners == slot
             of_slot, likeliest = fillings[:, which], fillings[:, which].mean(axis=0).argmax()
-            chosen[is_tensor].append(named[likeliest])
+            chosen[is_tensor].append(values[likeliest])
             if is_tensor:
                 kinds = self.table.kinds[choices.fillings[which]]
                 sure = sure * of_slot[:, kinds == kinds[likeliest]].sum(axis=1)

@@ -1,8 +1,10 @@
-"""The training of "graph-mdn": the match networks, the node network, the latent state, then the recurrent state."""
+"""The training of "graph-mdn": the match networks, the node network and the latent state, then the recurrent state."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from threading import Event, Lock
 
 import tensorflow as tf
 
@@ -37,11 +39,14 @@ from worldmodel.graph_mdn.training_batches import (
     whole_graphs,
 )
 from worldmodel.train_and_load import Trained, prepare_tensorflow, split_episodes, training_description
-from worldmodel.trainer import LOG_EVERY, ArrayCheckpoint, Log, Trainer, shown_on
+from worldmodel.trainer import LOG_EVERY, ArrayCheckpoint, Log, Metrics, Trainer, shown_on
 from worldmodel.weights import Descent, module_arrays, restore_arrays
 from worldmodel.world_model_options import GraphMDNConfig
 
 LEAST_TO_SPLIT = 8  # fewer training episodes are not split
+AT_ONCE = 2  # networks that are trained at once, each in a thread
+
+Descend = Callable[[], dict[str, float]]  # a training, which returns the last losses
 
 
 def train(
@@ -76,14 +81,9 @@ def train(
     )  # fmt: skip
     description = training_description(config, spec, episodes, seed)
     networks = _Networks(model, Path(folder), description, seed, log, progress)
-    interactions = interactions_of(source)
-    matches = networks.matches()
+    results = {"interactions": interactions_of(source)} | networks.of_graphs(learnt)
     if apart:
         model.groundings.rules.calibrate(TrainingSet.of(apart, spec.n_rules).groundings.rules)
-    results = {
-        "interactions": interactions, "match": matches, "node": networks.nodes(learnt),
-        "latent": networks.latents(learnt),
-    }  # fmt: skip
     if config.hidden:
         results["episode"] = networks.episodes([*training, *apart], len(apart))
     model.follow_episodes()
@@ -134,46 +134,61 @@ def observed(episodes: Sequence[Episode]) -> SignatureTable:
 
 
 class _Networks:
-    """The training of the networks of a model, one after the other, with a checkpoint of each network in a folder."""
+    """The training of the networks of a model, with a checkpoint of each network in a folder."""
 
     def __init__(
         self, model: GraphMDNWorldModel, folder: Path, description: dict, seed: int, log: Log | None, progress
     ):
         self.model, self.folder, self.description, self.seed = model, folder, description, seed
         self.log, self.progress, self.first = log, progress, 0
+        self._showing, self._is_stopped = Lock(), Event()
 
-    def matches(self) -> dict[str, float]:
-        """Train all match networks and return the last losses of the last network."""
-        model, losses = self.model, {}
+    def of_graphs(self, learnt: TrainingSet) -> dict[str, dict[str, float]]:
+        """Train all networks but the one with the recurrent state, at most AT_ONCE of them at once.
+
+        No network depends on another one, so each gets the same weights as if they were trained one after the other.
+
+        Args:
+          learnt: the training set.
+
+        Returns:
+          {"match", "node", "latent": the last losses of the last network of this kind}.
+        """
+        network, trainings = self.model.latent_network, [*self._matches(), ("node", self._nodes(learnt))]
+        network.encoder.signatures.fit(self.model.table)
+        graphs = LatentBatches(learnt, self.model.table, self.seed)
+        network.changes.update(tf.constant(graphs.targets))
+        steps = self.model.config.latent_steps
+        descent = self._descent("latent", 0, network, latent_loss(network), LATENT_BATCH, graphs, steps)
+        trainings.append(("latent", descent))
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            running = [(name, pool.submit(descend)) for name, descend in trainings]
+            try:
+                losses = {name: training.result() for name, training in running}
+            finally:  # after an error or Ctrl-C, the other trainings end at their next step
+                self._is_stopped.set()
+                pool.shutdown(wait=False, cancel_futures=True)
+        network.sums.update(tf.constant(graphs.sums(network)))
+        self.model.use_latents()
+        return losses
+
+    def _matches(self) -> Iterator[tuple[str, Descend]]:
+        model, steps = self.model, self.model.config.match_steps
         for number, network in enumerate(model.match_networks):
             network.signatures.fit(model.table)
             batches = MatchBatches(model.examples, model.vocabulary, model.table, self.seed + number)
-            steps, loss = model.config.match_steps, match_loss(network)
-            losses = self._descend("match", number, network, loss, training_batches.MATCH_BATCH, batches, steps)
-        return losses
+            loss = match_loss(network)
+            yield "match", self._descent("match", number, network, loss, training_batches.MATCH_BATCH, batches, steps)
 
-    def nodes(self, learnt: TrainingSet) -> dict[str, float]:
-        """Fit the cost laws, then train the node network on the residuals; return the last losses."""
+    def _nodes(self, learnt: TrainingSet) -> Descend:
+        """Fit the cost laws and return the training of the node network, which learns the residuals."""
         model, network = self.model, self.model.node_network
         examples = whole_graphs(learnt, model.table) if model.costs.reach else single_nodes(learnt, model.table)
         model.costs.laws, examples = fit_laws(examples, model.table)
         fit_node_statistics(network, examples, model.table)
         batches = NodeBatches(examples, model.table, STATES_AT_ONCE if model.costs.reach else SIGNATURES, self.seed)
         steps = model.config.node_steps
-        return self._descend("node", 0, network, node_loss(network), training_batches.NODE_BATCH, batches, steps)
-
-    def latents(self, learnt: TrainingSet) -> dict[str, float]:
-        """Train the network that encodes graphs and fit the standardisation of z; return the last losses."""
-        model, network = self.model, self.model.latent_network
-        batches = LatentBatches(learnt, model.table, self.seed)
-        network.encoder.signatures.fit(model.table)
-        network.changes.update(tf.constant(batches.targets))
-        losses = self._descend(
-            "latent", 0, network, latent_loss(network), LATENT_BATCH, batches, model.config.latent_steps
-        )
-        network.sums.update(tf.constant(batches.sums(network)))
-        model.use_latents()
-        return losses
+        return self._descent("node", 0, network, node_loss(network), training_batches.NODE_BATCH, batches, steps)
 
     def episodes(self, episodes: Sequence[Episode], apart: int) -> dict[str, float]:
         """Train the network with the recurrent state on the model's open-loop predictions of episodes.
@@ -187,23 +202,46 @@ class _Networks:
         fit_rests(network, sequences)
         signature, steps = sequence_signature(model.latent), model.config.episode_steps
         batches = SequenceBatches(sequences, apart, self.seed)
-        return self._descend("episode", 0, network, episode_loss(network), signature, batches, steps)
+        self._is_stopped.clear()
+        return self._descent("episode", 0, network, episode_loss(network), signature, batches, steps)()
 
-    def _descend(
+    def _descent(
         self, name: str, number: int, network, loss: Callable, signature: tuple, batches: Callable, steps: int
-    ) -> dict[str, float]:
-        config, first, descent = self.model.config, self.first, Descent(network)
-        path = self.folder / f"{name}-network-{number}.npz"
-        restore = partial(restore_arrays, descent, source=str(path))
-        checkpoint = ArrayCheckpoint(path, self.description, partial(module_arrays, descent), restore)
-        log = None if self.log is None else self._curves(name)
-        trainer = Trainer(checkpoint, seconds=config.checkpoint_seconds, log=log, log_every=LOG_EVERY)
-        if self.progress is not None:
-            self.progress.set_description(f"{name} network")
-            trainer.progress = shown_on(self.progress, int(descent.step))
-        update = descent.update(loss, signature, batches, steps, config.learning_rate)
+    ) -> Descend:
+        """Return a function that trains a network to the end and returns its last losses.
+
+        The function raises CancelledError if `_is_stopped` is set during the training.
+        """
+        config, first = self.model.config, self.first
         self.first += steps
-        return trainer.run(update, lambda: int(descent.step), steps, at=lambda: first + int(descent.step))
+
+        def descend() -> dict[str, float]:
+            descent, path = Descent(network), self.folder / f"{name}-network-{number}.npz"
+            restore = partial(restore_arrays, descent, source=str(path))
+            checkpoint = ArrayCheckpoint(path, self.description, partial(module_arrays, descent), restore)
+            log = None if self.log is None else self._curves(f"{name}-{number}" if name == "match" else name)
+            trainer = Trainer(checkpoint, seconds=config.checkpoint_seconds, log=log, log_every=LOG_EVERY)
+            with self._showing:
+                shown = shown_on(self.progress, int(descent.step))
+            trainer.progress = None if shown is None else partial(self._show, shown)
+            update = descent.update(loss, signature, batches, steps, config.learning_rate)
+            update = partial(self._unless_stopped, update)
+            return trainer.run(update, lambda: int(descent.step), steps, at=lambda: first + int(descent.step))
+
+        return descend
+
+    def _show(self, shown: Callable, step: int, metrics: Metrics) -> None:
+        with self._showing:
+            shown(step, metrics)
+
+    def _unless_stopped(self, update: Callable[[], Metrics]) -> Metrics:
+        if self._is_stopped.is_set():
+            raise CancelledError
+        return update()
 
     def _curves(self, name: str) -> Log:
-        return lambda step, metrics: self.log(step, {f"{name}/{key}": of for key, of in metrics.items()})
+        def log(step: int, metrics: Metrics) -> None:
+            with self._showing:
+                self.log(step, {f"{name}/{key}": of for key, of in metrics.items()})
+
+        return log

@@ -6,7 +6,6 @@ resumed training gives the same weights as an uninterrupted one.
 """
 
 from collections.abc import Sequence
-from functools import partial
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -18,16 +17,16 @@ from worldmodel.edits.learned_rules import Effect, LearnedRules, complete_effect
 from worldmodel.edits.logged_episodes import GroundedEpisode
 from worldmodel.edits.neighbourhood import around
 from worldmodel.edits.rule_learning import TrainingSet, evenly_drawn, first_new_state
-from worldmodel.graph_mdn.effects import Choices, Menu, Vocabulary
+from worldmodel.graph_mdn.effects import Choices, Offer, Vocabulary, choices_of
 from worldmodel.graph_mdn.network import MatchNetwork, NodeBatch, NodeNetwork, Table, likeliest
-from worldmodel.graph_mdn.network_inputs import Asked, MatchBatch, SignatureTable, match_batch
+from worldmodel.graph_mdn.network_inputs import Asked, MatchBatch, MatchGraph, SignatureTable, match_batch
 from worldmodel.graph_mdn.neural_costs import NODE_SIGNATURE, CostLaws, NodeRows, joined_nodes
 from worldmodel.graph_mdn.neural_rules import MATCH_SIGNATURE
 from worldmodel.network_parts import log_likelihood
 
 REWRITTEN, APPLIED, REFUTED = 32, 32, 32  # number of examples from each list of `Examples` in a batch
 FILLINGS = 16  # largest number of fillings of a slot in a batch; it bounds the time for rules with many different sizes
-MATCH_BATCH = (*MATCH_SIGNATURE, *[tf.TensorSpec([None])] * 3)  # the fields of `Batch`
+MATCH_BATCH = (*MATCH_SIGNATURE, *[tf.TensorSpec([None])] * 4)  # the fields of `Batch`
 
 
 class Examples(NamedTuple):
@@ -60,19 +59,21 @@ class Examples(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """A batch of M matches with the targets of the match network.
+    """A batch of M different matches with the targets of the match network.
 
     Attributes:
       matches, choices, table: the inputs of the network.
       applies: float32 [M], 1 if the rule applied to the match, else 0.
-      structures: float32 [C], 1 for the observed structure of each rewritten match, else 0.
-      fillings: float32 [F], 1 for the observed filling of each slot of an observed structure, else 0.
+      drawn: float32 [M], how often the match was drawn.
+      structures: float32 [C], `drawn` for the observed structure of each rewritten match, else 0.
+      fillings: float32 [F], `drawn` for the observed filling of each slot of an observed structure, else 0.
     """
 
     matches: MatchBatch
     choices: Choices
     table: Table
     applies: np.ndarray
+    drawn: np.ndarray
     structures: np.ndarray
     fillings: np.ndarray
 
@@ -104,71 +105,89 @@ class MatchBatches:
 
     def __init__(self, examples: Examples, vocabulary: Vocabulary, table: SignatureTable, seed: int):
         self.examples, self.vocabulary, self.table, self.seed = examples, vocabulary, table, seed
+        self._graphs: dict[tuple[int, int], MatchGraph] = {}  # by (index of a list, index of an example)
+        self._targets: dict[int, tuple[Offer, int, list[int]]] = {}
 
     def __call__(self, step: int) -> Batch:
-        random, examples = np.random.default_rng([self.seed, step]), self.examples
-        rewritten = _drawn_examples(random, examples.rewritten, REWRITTEN)
-        asked, applies = [examples.rewritten[k] for k in rewritten], [1.0] * len(rewritten)
-        for known, size, label in ((examples.applied, APPLIED, 1.0), (examples.refuted, REFUTED, 0.0)):
-            drawn = _drawn_examples(random, known, size)
-            asked += [known[k] for k in drawn]
-            applies += [label] * len(drawn)
-        return self._batch(asked, applies, [examples.effects[k] for k in rewritten], random)
-
-    def _batch(
-        self, asked: list[Asked], applies: list[float], effects: list[Effect], random: np.random.Generator
-    ) -> Batch:
-        """Return the batch of some examples.
-
-        Args:
-          asked: the pattern and signature of each match; the rewritten matches come first.
-          applies: the target 1 or 0 of each match.
-          effects: the effect of each rewritten match.
-          random: the generator that draws the fillings to offer.
-        """
-        menu, vocabulary = Menu(self.vocabulary, self.table), self.vocabulary
-        happened = np.array([vocabulary.number_of(effect) for effect in effects], np.int32)
-        for owner, (match, effect) in enumerate(zip(asked, effects, strict=False)):
-            some = partial(self._offered_fillings, random, effect, happened[owner])
-            menu.add(owner, match, vocabulary.candidates(match[0]), some)
-        choices = menu.choices()
-        structures = choices.structures == happened[choices.structure_owners]
-        slots, true = structures[choices.slot_structures], np.zeros(len(choices.fillings), np.float32)
-        ends = np.searchsorted(choices.filling_owners, np.arange(len(slots) + 1))
-        for slot in np.flatnonzero(slots).tolist():
-            stood = self._observed_filling(choices.slots[slot], effects[choices.slot_owners[slot]])
-            true[ends[slot] + menu.named[slot][1].index(stood)] = 1.0
+        random, examples, graphs, drawn = np.random.default_rng([self.seed, step]), self.examples, [], []
+        for which, (known, size) in enumerate(
+            ((examples.rewritten, REWRITTEN), (examples.applied, APPLIED), (examples.refuted, REFUTED))
+        ):
+            chosen, times = np.unique(_drawn_examples(random, known, size), return_counts=True)
+            graphs.append([self._graph(which, known, k) for k in chosen.tolist()])
+            drawn.append(times.astype(np.float32))
+            if which == 0:
+                targets = [self._target(k, random) for k in chosen.tolist()]
+        offers = [offer for offer, _, _ in targets]
+        structures = [offer.structures == happened for offer, happened, _ in targets]
+        fillings = [np.isin(np.arange(len(offer.rows)), true) for offer, _, true in targets]
+        times = drawn[0]
         return Batch(
-            match_batch(asked, self.table), choices, Table.of(self.table),
-            np.array(applies, np.float32), structures.astype(np.float32), true,
+            match_batch([graph for part in graphs for graph in part]), choices_of(offers), Table.of(self.table),
+            np.repeat(np.array([1, 1, 0], np.float32), [len(part) for part in graphs]), np.concatenate(drawn),
+            _weighted(structures, times), _weighted(fillings, times),
         )  # fmt: skip
 
-    def _offered_fillings(
-        self, random: np.random.Generator, effect: Effect, happened: int, slot: int, named: list[int]
-    ) -> list[int]:
-        """Return at most FILLINGS fillings of a slot: the observed filling and random other ones.
+    def _graph(self, which: int, known: list[Asked], k: int) -> MatchGraph:
+        if (which, k) not in self._graphs:
+            self._graphs[which, k] = MatchGraph.of(known[k], self.table)
+        return self._graphs[which, k]
 
-        The result is [] if the slot belongs to another structure than the observed one.
+    def _target(self, k: int, random: np.random.Generator) -> tuple[Offer, int, list[int]]:
+        """Return the target of a rewritten match.
 
         Args:
-          random: the generator.
-          effect: the observed effect of the match.
-          happened: the number of the observed structure.
-          slot: the number of the slot.
-          named: all possible fillings of the slot.
+          k: the index of the match in `examples.rewritten`.
+          random: the generator that draws the fillings to offer, if a slot has more than FILLINGS.
+
+        Returns:
+          (the offer with the slots of the observed structure alone, the number of this structure, the index of the
+          observed filling of each slot among all fillings of the offer).
         """
-        if self.vocabulary.slots[slot][0] != happened:
-            return []
-        if len(named) <= FILLINGS:
-            return named
-        stood = named.index(self._observed_filling(slot, effect))
-        others = random.choice(len(named) - 1, FILLINGS - 1, replace=False)
-        return [named[k] for k in sorted([stood, *(others + (others >= stood)).tolist()])]
+        if k not in self._targets:
+            self._targets[k] = self._observed(k)
+        offer, happened, true = self._targets[k]
+        sizes = [len(values) for _, values in offer.named]
+        if max(sizes, default=0) <= FILLINGS:
+            return offer, happened, true
+        first, kept = np.searchsorted(offer.owners, np.arange(len(sizes))).tolist(), []
+        for size, start, stood in zip(sizes, first, true, strict=True):
+            kept.append(list(range(size)) if size <= FILLINGS else _some(random, size, stood - start))
+        ends = np.cumsum([0, *map(len, kept[:-1])]).tolist()
+        slots = zip(ends, kept, true, first, strict=True)
+        return offer.limited(kept), happened, [end + some.index(stood - start) for end, some, stood, start in slots]
+
+    def _observed(self, k: int) -> tuple[Offer, int, list[int]]:
+        """Return the result of `_target` with all fillings."""
+        effect = self.examples.effects[k]
+        happened = self.vocabulary.number_of(effect)
+        offer = Offer.of(self.vocabulary, self.table, self.examples.rewritten[k])
+        is_own = offer.structures[offer.slots[:, 1]] == happened
+        offer = offer.limited([
+            range(len(values)) if own else () for own, (_, values) in zip(is_own.tolist(), offer.named, strict=True)
+        ])  # fmt: skip
+        first = np.searchsorted(offer.owners, np.arange(len(offer.slots))).tolist()
+        true = [
+            start + values.index(self._observed_filling(slot, effect))
+            for start, slot, (_, values) in zip(first, offer.slots[:, 0].tolist(), offer.named, strict=True)
+        ]
+        return offer, happened, true
 
     def _observed_filling(self, slot: int, effect: Effect) -> int:
         """Return the operator, or the tensor signature, that an observed effect has in a slot of its structure."""
         _, is_tensor, k = self.vocabulary.slots[slot]
         return effect.made[k][1] if is_tensor else effect.added[k][0]
+
+
+def _some(random: np.random.Generator, size: int, stood: int) -> list[int]:
+    """Return FILLINGS of `size` indices in ascending order: `stood` and random other ones."""
+    others = random.choice(size - 1, FILLINGS - 1, replace=False)
+    return sorted([stood, *(others + (others >= stood)).tolist()])
+
+
+def _weighted(true: list[np.ndarray], times: np.ndarray) -> np.ndarray:
+    """Return the concatenated targets, float32, each times the number of draws of its match."""
+    return np.concatenate([np.zeros(0, np.float32), *[one * weight for one, weight in zip(true, times, strict=True)]])
 
 
 def _drawn_examples(random: np.random.Generator, known: list[Asked], size: int) -> list[int]:
@@ -188,12 +207,12 @@ def match_loss(network: MatchNetwork):
     """
 
     def loss(
-        matches: MatchBatch, choices: Choices, table: Table, applies: tf.Tensor, structures: tf.Tensor,
-        fillings: tf.Tensor,
+        matches: MatchBatch, choices: Choices, table: Table, applies: tf.Tensor, drawn: tf.Tensor,
+        structures: tf.Tensor, fillings: tf.Tensor,
     ) -> dict[str, tf.Tensor]:  # fmt: skip
         judged = network(matches, choices, table)
         errors = tf.nn.sigmoid_cross_entropy_with_logits(applies, judged.applies)
-        positive, negative = _weighted_mean(errors, applies), _weighted_mean(errors, 1 - applies)
+        positive, negative = _weighted_mean(errors, drawn * applies), _weighted_mean(errors, drawn * (1 - applies))
         structure = _surprise(judged.structures, structures, choices.structure_owners)
         slot = _surprise(judged.fillings, fillings, choices.filling_owners)
         return {
@@ -209,11 +228,11 @@ def _weighted_mean(values: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
 
 
 def _surprise(logits: tf.Tensor, true: tf.Tensor, owners: tf.Tensor) -> tf.Tensor:
-    """Return the mean −log p over the true entries, float32 [], where p is the softmax within each group.
+    """Return the weighted mean −log p of the true entries, float32 [], where p is the softmax within each group.
 
     Args:
       logits: float32 [k].
-      true: float32 [k], 1 for true entries, else 0.
+      true: float32 [k], the weights of true entries; 0 for all others.
       owners: int32 [k], the group of each entry.
     """
     size = tf.reduce_max(tf.concat([owners, [-1]], axis=0)) + 1

@@ -23,9 +23,9 @@ from worldmodel.edits.cost_model import RewriteGains
 from worldmodel.edits.logged_episodes import by_grounding, ground_episode, logged_edits
 from worldmodel.edits.neighbourhood import around
 from worldmodel.edits.rule_learning import TrainingSet, new_moves
-from worldmodel.graph_mdn.effects import COPIES, Menu, sums
+from worldmodel.graph_mdn.effects import COPIES, Offer, choices_of, sums
 from worldmodel.graph_mdn.network import Comparison, MatchNetwork, NodeNetwork, Table
-from worldmodel.graph_mdn.network_inputs import EDGE_COLUMNS, NUMBERS, PAIR, match_batch
+from worldmodel.graph_mdn.network_inputs import EDGE_COLUMNS, NUMBERS, PAIR, MatchGraph, match_batch
 from worldmodel.graph_mdn.neural_costs import NodeRows, joined_nodes
 from worldmodel.graph_mdn.neural_rules import SURE_EFFECT, Judge, NeuralRules, Verdict, least_sure, segment_softmax
 from worldmodel.graph_mdn.simulator import OFFSET, NeuralSimulator, _combined
@@ -291,6 +291,15 @@ def test_a_killed_and_resumed_training_equals_an_uninterrupted_one(undisturbed, 
         train(SMALL, spec, episodes[:-1], tmp_path / "killed", 3)
 
 
+@eager()
+def test_networks_that_are_trained_at_once_or_in_turn_have_the_same_weights(undisturbed, tmp_path, monkeypatch):
+    episodes, spec, folder, training, _ = undisturbed
+    monkeypatch.setattr("worldmodel.graph_mdn.training.AT_ONCE", 1)
+    assert train(SMALL, spec, episodes, tmp_path, 3).results == training.results
+    for name in ("learnt.json", "weights.npz"):
+        assert (folder / name).read_bytes() == (tmp_path / name).read_bytes()
+
+
 def test_episodes_in_which_nothing_was_rewritten_are_refused(tmp_path):
     task = task_of(signs_and_products(), SIGNS_AND_PRODUCTS)
     with pytest.raises(RLFlowError, match="nothing was rewritten in these episodes"):
@@ -299,7 +308,7 @@ def test_episodes_in_which_nothing_was_rewritten_are_refused(tmp_path):
 
 def test_every_logged_curve_has_a_place_on_the_board(undisturbed):
     names = undisturbed[-1]
-    assert {name.partition("/")[0] for name in names} == {"match", "node", "latent", "episode"}
+    assert {name.partition("/")[0] for name in names} == {"match-0", "match-1", "node", "latent", "episode"}
     for name in names:
         assert tag_of("train-wm", name).endswith(name)
 
@@ -340,7 +349,7 @@ def numbers_of(tensor):
 def test_edges_between_tensors_of_a_match_mark_their_equal_numbers(learnt):
     training, table = learnt
     asked = met(training.groundings.rules)[:120]
-    batch = match_batch(asked, table)
+    batch = match_batch([MatchGraph.of(match, table) for match in asked])
     assert batch.edges.shape == (len(batch.senders), EDGE_COLUMNS)
     assert np.array_equal(batch.owners[batch.senders], batch.owners[batch.receivers])
     assert np.array_equal(np.repeat(np.arange(len(asked)), batch.n_edges), batch.owners[batch.senders])
@@ -366,14 +375,15 @@ def test_the_logged_effect_is_always_among_the_choices(learnt):
     examples = Examples.of(rules)
     vocabulary = vocabulary_of(rules, examples)
     batch = MatchBatches(examples, vocabulary, table, 0)(0)
-    relevant = batch.structures[batch.choices.slot_structures] == 1
+    drawn = batch.drawn[: np.max(batch.choices.structure_owners) + 1]
+    relevant = batch.structures[batch.choices.slot_structures]
     stood = np.bincount(batch.choices.filling_owners, batch.fillings, len(relevant))
-    assert relevant.any() and np.array_equal(stood, relevant.astype(float))
-    assert np.array_equal(np.bincount(batch.choices.structure_owners, batch.structures), np.ones(REWRITTEN))
+    assert relevant.all() and np.array_equal(stood, relevant)
+    assert np.array_equal(np.bincount(batch.choices.structure_owners, batch.structures), drawn)
+    assert drawn.sum() == REWRITTEN and set(np.bincount(batch.choices.filling_owners, batch.fillings > 0)) == {1.0}
     for asked in examples.rewritten:
-        menu = Menu(vocabulary, table)
-        menu.add(0, asked, vocabulary.candidates(asked[0]))
-        assert all(len(set(named)) == len(named) for _, named in menu.named)
+        named = Offer.of(vocabulary, table, asked).named
+        assert all(len(set(values)) == len(values) for _, values in named)
 
 
 def test_an_operator_that_no_training_episode_has_is_offered_as_a_copy(learnt):
@@ -460,10 +470,11 @@ def test_exchanged_operands_change_the_verdict_of_a_match(learnt):
     for pattern, signature in asked:
         first = len(pattern.nodes)
         swapped.append((pattern, (*signature[:first], signature[first + 1], signature[first], *signature[first + 2 :])))
-    nothing = Menu(vocabulary_of(training.groundings.rules, Examples([], [], [], [])), table).choices()
+    nothing = choices_of([])
     said_of = []
     for matches in (asked, swapped):
-        parts = tf.nest.map_structure(tf.constant, (match_batch(matches, table), nothing, Table.of(table)))
+        batch = match_batch([MatchGraph.of(match, table) for match in matches])
+        parts = tf.nest.map_structure(tf.constant, (batch, nothing, Table.of(table)))
         said_of.append(network(*parts).applies.numpy())
     differ = [one != other for one, other in zip(asked, swapped, strict=True)]
     assert sum(differ) > 10 and np.array_equal(np.abs(said_of[0] - said_of[1]) > 0, differ)
