@@ -6,9 +6,10 @@ the iteration so far, the actions up to the highest cumulative reward of any of 
 turn (KINDS):
 
 - A *sample* is drawn from the controller's policy.
-- A *detour* leaves the best path at a random step by one action of a rule that few episodes have left the path by, and
-  then follows the greedy policy. It shows what becomes possible after a rewrite that gains nothing by itself (limited
-  discrepancy search, Harvey and Ginsberg 1995).
+- A *detour* leaves the best path at a random step by an action of a rule that few episodes have used there. Each of the
+  next steps is at a match that touches the change of the step before, again of a seldom used rule. After at most CHAIN
+  such steps the episode ends, or follows the greedy policy if the steps have gained something. It shows what becomes
+  possible after rewrites that gain nothing by themselves (after limited discrepancy search, Harvey and Ginsberg 1995).
 - An *excursion* leaves the best path at a random step and then explores: it prefers rewrites that the world model has
   not seen (rlflow/collect/exploration.py). The next controller will query the world model near the best path, so the
   model needs data from there.
@@ -32,13 +33,14 @@ from rlflow.collect.episodes import Episode, interactions_of, read_shard, write_
 from rlflow.collect.exploration import ExplorationObserver, play_novel
 from rlflow.collect.rollouts import SHARD_EPISODES, record, shard_path
 from rlflow.common.errors import RLFlowError
-from rlflow.common.task import State, valid_actions
+from rlflow.common.task import LocalState, State, valid_actions
 from rlflow.env.step import Recalls, StepEnv
 from rlflow.optimisation.candidates import states_along
 from worldmodel.base import WorldModel
 from worldmodel.latent_env import LatentEnv
 
 EXCURSION = 30  # exploring steps of an excursion; as many as the steps before them, if there are more than EXCURSION
+CHAIN = 8  # largest number of unusual steps of a detour
 KINDS = ("sample", "detour", "excursion", "detour")  # of episode k of an iteration: entry k modulo 4
 
 
@@ -133,8 +135,8 @@ class Player:
             return self.episode(k, seed)
         left = int(rng.integers(len(best.actions) + 1))
         if kind == "detour":
-            rules = Counter(int(one.actions[one.copied, 0]) for one in before if one.copied < len(one))
-            detour = _Detour(self.controller, self._latent, best.actions, left, rules)
+            used = Counter(rule for one in before for rule in one.actions[one.copied : one.copied + CHAIN, 0].tolist())
+            detour = _Detour(self.controller, self._latent, best.actions, left, used)
             return self._played(detour, k, seed, greedy=True)
         steps = min(max(EXCURSION, left), self.env.max_steps - left)
         observer = self._model.observer()
@@ -174,31 +176,56 @@ def _rewrites(episode: Episode) -> list[tuple[int, int]]:
 
 
 class _Detour:
-    """A controller that follows a path, takes one unusual action, and then does what another controller would do.
+    """A controller that plays a detour; see the module docstring.
 
     Args:
-      controller: the other controller.
+      controller: the controller that it follows after a gain.
       env: the latent environment in which this controller acts.
       path: the actions of the path, in the real environment's location numbers.
-      left: the number of these actions that it follows; the unusual action is another one than the next of them.
-      rules: how often earlier episodes left their path by each rule; the unusual action is of one with the fewest.
+      left: the number of these actions that it follows; the first unusual action is another one than the next of them.
+      used: how often earlier episodes used each rule after they had left their paths.
     """
 
-    def __init__(self, controller, env: LatentEnv, path: Sequence[tuple[int, int]], left: int, rules: Counter):
-        self.controller, self.env, self.path, self.left, self.rules = controller, env, path, left, rules
+    def __init__(self, controller, env: LatentEnv, path: Sequence[tuple[int, int]], left: int, used: Counter):
+        self.controller, self.env, self.path, self.left, self.used = controller, env, path, left, used
+        self._tried: dict[tuple, set[int]] = {}  # looks of a state of the chain → rules that were chosen there
+        self._is_chain = True
 
     def act(self, observation, greedy, rng):
-        step = int(observation["step"][0])
+        step, state = int(observation["step"][0]), self.env.unwrapped.state
         if step < self.left:
             return self.env.model_action(self.path[step])[None]
-        actions = list(map(tuple, valid_actions(self.env.unwrapped.state.counts, stop=False).tolist()))
-        actions = [action for action in actions if action not in self.path[step : step + 1]]
-        if step > self.left or not actions:
-            return self.controller.act(observation, greedy=greedy, rng=rng)
-        fewest = min(self.rules[xfer_id] for xfer_id, _ in actions)
-        rule = rng.choice(sorted({xfer_id for xfer_id, _ in actions if self.rules[xfer_id] == fewest}))
-        unusual = [action for action in actions if action[0] == rule]
-        return self.env.model_action(unusual[rng.integers(len(unusual))])[None]
+        if step == self.left:
+            self._objective = state.objective
+        if self._is_chain and (actions := self._unusual(step, state, rng)):
+            return self.env.model_action(actions[rng.integers(len(actions))])[None]
+        self._is_chain = False
+        spec = self.env.model.spec
+        if spec.stop and step > self.left and state.objective >= self._objective:
+            return np.array([[spec.n_rules, 0]])
+        self._objective = np.inf  # from now on, the other controller acts
+        return self.controller.act(observation, greedy=greedy, rng=rng)
+
+    def _unusual(self, step: int, state: State, rng: np.random.Generator) -> list[tuple[int, int]]:
+        """Return the possible next steps of the chain, all of one rule; [] at the end of the chain."""
+        if step >= self.left + CHAIN:
+            return []
+        actions = list(map(tuple, valid_actions(state.counts, stop=False).tolist()))
+        looks = state.objective, state.counts.tobytes()
+        tried = self._tried.setdefault(looks, set())
+        if step == self.left:
+            actions = [action for action in actions if action not in self.path[step : step + 1]]
+        elif isinstance(state, LocalState):
+            near = [not state.touched.isdisjoint(match.nodes) for match in state.matches]
+            actions = [action for action, touches in zip(actions, near, strict=True) if touches]
+        actions = [action for action in actions if action[0] not in tried]
+        if not actions:
+            return []
+        fewest = min(self.used[rule] for rule, _ in actions)
+        rule = rng.choice(sorted({rule for rule, _ in actions if self.used[rule] == fewest}))
+        self.used[rule] += 1
+        tried.add(rule)
+        return [action for action in actions if action[0] == rule]
 
 
 def recorded(controller, env: StepEnv, model: WorldModel, seed: int) -> Iterator[Episode]:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from controllers import recording
-from controllers.recording import KINDS, Player, Recorder, Way, _rewrites, best_part, play_iteration
+from controllers.recording import CHAIN, KINDS, Player, Recorder, Way, _rewrites, best_part, play_iteration
 from rlflow.collect.episodes import read_shard, write_shard
 from rlflow.collect.exploration import play_novel
 from rlflow.collect.rollouts import play_random, record
@@ -148,25 +148,39 @@ def test_the_second_episode_is_the_greedy_one_of_the_untrained_controller(task):
     same(episodes[1], Player(untrained, env, Backwards(task)).turn(0, 9, []))
 
 
-def test_detours_leave_the_best_path_by_a_new_rule_each_and_then_follow_the_policy(task):
-    episodes, actor = [], Player(First(), GraphRewriteEnv(task, relative, STEPS), Backwards(task))
-    chosen = []
-    for k in range(10):
+def test_detours_are_chains_of_seldom_used_rules_and_follow_the_policy_after_a_gain(task):
+    episodes, actor, chosen = [], Player(First(), GraphRewriteEnv(task, relative, STEPS), Backwards(task)), []
+    for k in range(18):
         actor.controller.chosen = {}
         episodes.append(actor.turn(k, 100 + k, episodes))
         chosen.append(actor.controller.chosen)
-    detours = [k for k in range(1, 10) if KINDS[k % 4] == "detour"]
-    for k in detours:
+    endings = Counter()
+    for k in [k for k in range(1, 18) if KINDS[k % 4] == "detour"]:
         paths = {n: _rewrites(one) for n, one in enumerate(episodes[:k])}
         best = max(paths, key=lambda n: best_part(episodes[n])[1])
-        episode, rules = episodes[k], [int(one.actions[one.copied, 0]) for one in episodes[:k] if one.copied < len(one)]
-        way = episode.copied
+        episode, way = episodes[k], episodes[k].copied
         assert [tuple(action) for action in episode.actions[:way].tolist()] == paths[best][:way]
-        there = np.flatnonzero(episode.counts[way])
-        assert rules.count(episode.actions[way, 0]) == min(map(rules.count, there))
-        followed = dict(enumerate(episode.actions[way + 1 :, 0].tolist(), way + 1))
-        assert followed == {step: rule for step, rule in chosen[k].items() if step > way} and followed
-    assert len({int(episodes[k].actions[episodes[k].copied, 0]) for k in detours}) == len(detours) == 5
+        moves = [move for move in episode.actions.tolist() if move[0] != task.no_op]
+        states = states_along(task, moves)
+        follows = [step for step in chosen[k] if step > way]
+        chain = moves[way : min(follows, default=len(moves))]
+        used = Counter(np.concatenate([one.actions[one.copied :][:CHAIN, 0] for one in episodes[:k]]).tolist())
+        for step, (rule, index) in enumerate(chain, way):
+            there, state = set(np.flatnonzero(states[step].counts).tolist()), states[step]
+            if step > way:
+                assert not state.touched.isdisjoint(state.match(rule, index).nodes)
+                there = {match.xfer_id for match in state.matches if not state.touched.isdisjoint(match.nodes)}
+            looks = [one.objective == state.objective for one in states[way:step]]
+            if not any(looks):  # else, a rule that was chosen there before is not chosen again
+                assert used[rule] == min(used[one] for one in there)
+            used[rule] += 1
+        assert len(chain) <= CHAIN
+        gained = states[way + len(chain)].objective < states[way].objective
+        assert bool(follows) == gained or way + len(chain) == STEPS
+        followed = dict(enumerate(episode.actions[way + len(chain) :, 0].tolist(), way + len(chain)))
+        assert not follows or followed == {step: chosen[k][step] for step in follows}
+        endings[len(chain), bool(follows)] += 1
+    assert {is_followed for _, is_followed in endings} == {True, False} and max(n for n, _ in endings) == CHAIN
 
 
 def test_an_environment_that_cannot_restore_states_gives_the_same_episodes(task):
