@@ -30,7 +30,7 @@ from worldmodel.edits.logged_episodes import (
 )
 from worldmodel.edits.node_values import node_latents
 from worldmodel.edits.reward_scales import RewardScale
-from worldmodel.edits.simulator import UNKNOWN_EFFECT, Simulator
+from worldmodel.edits.simulator import UNKNOWN_EFFECT, Simulator, Step
 from worldmodel.spaces import within
 
 
@@ -210,6 +210,19 @@ class EditsImagination:
             return states.class_counts
         return within(states.class_counts, self.model.match_classes, self.limit)
 
+    def _consistent(self, rows: np.ndarray, step: Step, gain: np.ndarray) -> np.ndarray:
+        """Return the gains of a step, corrected where the rollout came back to a graph; here they stay as they are.
+
+        Args:
+          rows: int [k], the rollouts that moved.
+          step: the predictions of the simulator for them.
+          gain: float64 [k], the gains (ps).
+        """
+        return gain
+
+    def _visit(self, rows: np.ndarray) -> None:
+        """Note the present graphs of some rollouts, int [k], for `_consistent`."""
+
     def restart(self, rows: np.ndarray) -> None:
         self._simulator.states.copy_rows(np.flatnonzero(rows), self._start)
         self._restart_z(rows)
@@ -223,11 +236,12 @@ class EditsImagination:
             matches = self._simulator.states.matches_at(moved, np.asarray(actions)[moved])
             step = self._simulator.step(moved, matches)
             noise = np.random.default_rng(seed).standard_normal(n)[moved] if temperature > 0 else 0.0
-            gained = step.gain + temperature * step.spread * noise
+            gained = self._consistent(moved, step, step.gain + temperature * step.spread * noise)
             uncertainty[moved] = step.uncertainty
             rewards[moved] = self._scale.reward(gained, self._gained[moved])
-            expected[moved] = self._scale.reward(step.gain, self._gained[moved])
+            expected[moved] = self._scale.reward(self._consistent(moved, step, step.gain), self._gained[moved])
             self._gained[moved] += gained
+            self._visit(moved)
             if step.change is not None:
                 self._change_z(step.change)
         return Imagined(rewards, np.zeros(n, bool), uncertainty, expected)

@@ -16,9 +16,12 @@ from worldmodel.edits.dream_states import StateChange
 from worldmodel.edits.grounding_index import GroundingIndex
 from worldmodel.edits.imagination import EditsImagination, EditsObserver, Replayer
 from worldmodel.edits.logged_episodes import NO_OP, GroundedEpisode, initial_runtime
+from worldmodel.edits.simulator import UNKNOWN_EFFECT, Step
 from worldmodel.graph_mdn.episode_network import SCALARS, Sequences, inputs_of, padded
 from worldmodel.graph_mdn.neural_costs import NodeRows
 from worldmodel.graph_mdn.simulator import NeuralSimulator
+
+MIX = np.uint64(0x9E3779B97F4A7C15)  # an odd number, whose products spread the bits of a hash
 
 
 class NeuralObserver(EditsObserver):
@@ -52,7 +55,12 @@ class NeuralObserver(EditsObserver):
 
 
 class NeuralImagination(EditsImagination):
-    """A batch of imagined rollouts whose recurrent states begin with zeros; see `worldmodel.base.Imagination`."""
+    """A batch of imagined rollouts whose recurrent states begin with zeros; see `worldmodel.base.Imagination`.
+
+    Predicted costs of nodes can depend on the way to a graph, but the cost of a real graph does not. If a rollout comes
+    back to a graph, the graph therefore has its first cost again. Without this, a rewrite and its inverse gained 1.9 %
+    each time that a policy applied both.
+    """
 
     def __init__(self, model, start: RewriteState, n: int):
         super().__init__(model, start, n)
@@ -61,6 +69,25 @@ class NeuralImagination(EditsImagination):
         self._simulator.states = self._start.taken(np.zeros(n, np.int64))
         self.h, self._steps = np.zeros((n, model.hidden), np.float32), np.zeros(n, np.int64)
         self._percent = model.percent(start.task.initial.cost.runtime_ps)
+        self._visited: list[dict[int, float]] = [{} for _ in range(n)]  # hash of a graph → gained at its first visit
+        self._visit(np.arange(n))
+
+    def _consistent(self, rows: np.ndarray, step: Step, gain: np.ndarray) -> np.ndarray:
+        result, known = gain.copy(), step.uncertainty < UNKNOWN_EFFECT
+        for k, row, key in zip(range(len(rows)), rows.tolist(), self._hashes(rows), strict=True):
+            if known[k] and key in self._visited[row]:
+                result[k] = self._visited[row][key] - self._gained[row]
+        return result
+
+    def _visit(self, rows: np.ndarray) -> None:
+        for row, key in zip(rows.tolist(), self._hashes(rows), strict=True):
+            self._visited[row].setdefault(key, self._gained[row])
+
+    def _hashes(self, rows: np.ndarray) -> list[int]:
+        """Return a hash of the present graph of each rollout in `rows`, from the neighbourhoods of its nodes."""
+        numbers = self._simulator.states.keys[rows, :, -1].astype(np.uint64)
+        numbers = (numbers ^ (numbers >> np.uint64(15))) * MIX
+        return ((numbers ^ (numbers >> np.uint64(29))) * MIX).sum(axis=1).tolist()
 
     def _begin_z(self, index: GroundingIndex, nodes: np.ndarray, n: int) -> None:
         pass  # the simulator encodes the graphs
@@ -78,6 +105,9 @@ class NeuralImagination(EditsImagination):
     def restart(self, rows: np.ndarray) -> None:
         super().restart(rows)
         self.h[rows], self._steps[rows] = 0.0, 0
+        for row in np.flatnonzero(rows).tolist():
+            self._visited[row].clear()
+        self._visit(np.flatnonzero(rows))
 
     def advance(self, actions: np.ndarray, rows: np.ndarray, temperature: float, seed: tuple[int, int]) -> Imagined:
         if self.model.episode_state is None:

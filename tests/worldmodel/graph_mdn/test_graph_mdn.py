@@ -23,6 +23,7 @@ from worldmodel.edits.cost_model import RewriteGains
 from worldmodel.edits.logged_episodes import by_grounding, ground_episode, logged_edits
 from worldmodel.edits.neighbourhood import around
 from worldmodel.edits.rule_learning import TrainingSet, new_moves
+from worldmodel.edits.simulator import UNKNOWN_EFFECT
 from worldmodel.graph_mdn.effects import COPIES, Offer, choices_of, sums
 from worldmodel.graph_mdn.network import Comparison, MatchNetwork, NodeNetwork, Table
 from worldmodel.graph_mdn.network_inputs import EDGE_COLUMNS, NUMBERS, PAIR, MatchGraph, match_batch
@@ -262,6 +263,29 @@ def test_a_loaded_model_predicts_the_same_and_a_damaged_one_is_refused(trained, 
         with pytest.raises(RLFlowError):
             load(tmp_path, model.spec)
         (tmp_path / name).write_bytes(whole)
+
+
+def test_a_dream_that_comes_back_to_a_graph_has_gained_nothing_since(trained, monkeypatch):
+    """Every predicted gain is raised by 7 ps, so that a rewrite and its inverse would gain 14 ps each time."""
+    model, task, step = trained[0], task_of(signs_and_products(), SIGNS_AND_PRODUCTS), NeuralSimulator.step
+
+    def raised(self, rows, matches):
+        predicted = step(self, rows, matches)
+        return predicted._replace(gain=predicted.gain + 7)
+
+    monkeypatch.setattr(NeuralSimulator, "step", raised)
+    imagined, random = model.imagine(task.initial, 8), np.random.default_rng(1)
+    gained, returns = [{} for _ in range(8)], 0
+    for t in range(40):
+        rules = [random.choice(np.flatnonzero(counts)) for counts in imagined.counts]
+        actions = np.array([(rule, random.integers(imagined.counts[row, rule])) for row, rule in enumerate(rules)])
+        said = imagined.advance(actions, np.ones(8, bool), 0.0, (0, t))
+        rows, nodes = imagined._simulator.states.cells()
+        for row in np.flatnonzero(said.uncertainty < UNKNOWN_EFFECT).tolist():
+            graph = tuple(sorted(nodes[rows == row].tolist()))
+            returns += graph in gained[row]
+            assert imagined._gained[row] == gained[row].setdefault(graph, imagined._gained[row])
+    assert returns > 20 and max(map(len, gained)) > 3
 
 
 @pytest.mark.nightly
