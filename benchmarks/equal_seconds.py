@@ -160,7 +160,7 @@ class Bench:
         from controllers.xrlflow.agent import XRLflow
         from worldmodel.train_and_load import prepare_tensorflow
 
-        prepare_tensorflow(self.seed, threads=1)
+        prepare_tensorflow(self.seed)
         unmeasured_reward, options = AGENTS[name]
         config, folder = XRLflowConfig(updates=sys.maxsize, episodes=EPISODES, **options), self.folder / name
         spec = replace(self.spec, reward="measured", unmeasured_reward=unmeasured_reward)

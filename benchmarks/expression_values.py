@@ -83,7 +83,7 @@ def values(name: str, kind: str, variant: str, seed: int, folder: Path) -> dict:
     from rlflow.env.step import MultiModelEnv, StepEnv
     from worldmodel.train_and_load import prepare_tensorflow
 
-    prepare_tensorflow(seed, threads=1)
+    prepare_tensorflow(seed)
     test, train = problems(name)
     options = OPTIONS | OF_SET[name] | VARIANTS[variant] | {"search": VALUES[kind][0]}
     agent = AStar(AStarConfig(**options), test[0].encoding_spec, seed)

@@ -69,7 +69,7 @@ def agent(seed: int, *also: str):
     from controllers.xrlflow.agent import XRLflow
     from worldmodel.train_and_load import prepare_tensorflow
 
-    prepare_tensorflow(seed, threads=1)
+    prepare_tensorflow(seed)
     return XRLflow(XRLflowConfig(updates=0, imitate=PASSES, also=also, gains=True), seed)
 
 

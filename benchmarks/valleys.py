@@ -202,7 +202,7 @@ class Cell:
         from rlflow.env.candidates import CandidateEnv
         from worldmodel.train_and_load import prepare_tensorflow
 
-        prepare_tensorflow(self.seed, threads=1)
+        prepare_tensorflow(self.seed)
         config, found = XRLflowConfig(updates=sys.maxsize), [[]]
         self.start_clock()  # importing TensorFlow does not count
 

@@ -93,7 +93,7 @@ class Learning:
 
     def __init__(self, model: str, world_model: str, seed: int, folder: Path, interactions: int, *options: str):
         self.seed, self.folder, self.interactions = seed, folder, interactions
-        defaults = f"world_model.name={world_model}", "world_model.threads=1", "cost.name=analytic"
+        defaults = f"world_model.name={world_model}", "cost.name=analytic"
         self.config = load_config((), [*defaults, *options])
         env, cost = self.config.env, self.config.cost
         self.spec = EnvSpec(

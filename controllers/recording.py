@@ -189,7 +189,7 @@ class _Detour:
     def __init__(self, controller, env: LatentEnv, path: Sequence[tuple[int, int]], left: int, used: Counter):
         self.controller, self.env, self.path, self.left, self.used = controller, env, path, left, used
         self._tried: dict[tuple, set[int]] = {}  # looks of a state of the chain → rules that were chosen there
-        self._is_chain = True
+        self._is_chain, self._objective = True, np.inf  # the objective before the chain
 
     def act(self, observation, greedy, rng):
         step, state = int(observation["step"][0]), self.env.unwrapped.state
@@ -199,11 +199,10 @@ class _Detour:
             self._objective = state.objective
         if self._is_chain and (actions := self._unusual(step, state, rng)):
             return self.env.model_action(actions[rng.integers(len(actions))])[None]
+        stop = self.env.model.spec.stop and step > self.left and state.objective >= self._objective
+        if self._is_chain and stop:
+            return np.array([[self.env.model.spec.n_rules, 0]])
         self._is_chain = False
-        spec = self.env.model.spec
-        if spec.stop and step > self.left and state.objective >= self._objective:
-            return np.array([[spec.n_rules, 0]])
-        self._objective = np.inf  # from now on, the other controller acts
         return self.controller.act(observation, greedy=greedy, rng=rng)
 
     def _unusual(self, step: int, state: State, rng: np.random.Generator) -> list[tuple[int, int]]:

@@ -24,6 +24,7 @@ import numpy as np
 from rlflow.collect.episodes import Episode
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import file_hash, read_json, write_json
+from rlflow.common.messages import say_once
 from rlflow.common.task import EncodingSpec
 from worldmodel import TRAININGS, WORLD_MODELS
 from worldmodel.base import WorldModel
@@ -226,25 +227,21 @@ def training_description(config: WorldModelConfig, spec: EncodingSpec, source: S
     return {"configuration": options, "encoding": spec.to_dict(), "seed": seed, "set of episodes": data}
 
 
-def prepare_tensorflow(seed: int, threads: int = 0) -> None:
+def prepare_tensorflow(seed: int, threads: int = 1) -> None:
     """Make TensorFlow's operators deterministic, and seed the initial weights of the networks that are created next.
 
     Args:
       seed: the seed of the initial weights.
-      threads: number of threads within one operator; 0 leaves the choice to TensorFlow.
-
-    Raises:
-      RLFlowError: TensorFlow already runs with another number of threads.
+      threads: number of threads within one operator; 0 leaves the choice to TensorFlow. If TensorFlow already runs in
+        this process with another number, a line says that this one has no effect.
     """
     import tensorflow as tf
 
     try:
         if tf.config.threading.get_intra_op_parallelism_threads() != threads:
             tf.config.threading.set_intra_op_parallelism_threads(threads)
-    except RuntimeError as error:
-        raise RLFlowError(
-            "world_model.threads cannot change after TensorFlow has run in this process. Start a new process"
-        ) from error
+    except RuntimeError:
+        say_once(f"world_model.threads={threads} has no effect: TensorFlow runs already in this process")
     tf.get_logger().setLevel("ERROR")  # hides false warnings about retraced functions
     tf.config.experimental.enable_op_determinism()
     tf.random.set_seed(seed)

@@ -44,7 +44,10 @@ class WorldModelConfig:
     )
     holdout: float = option(0.1, "fraction of the episodes kept for the fidelity table", at_least=0, at_most=0.9)
     checkpoint_seconds: float = option(30.0, "seconds between two checkpoints")
-    threads: int = option(0, "TensorFlow's threads inside one operator; 0 leaves the choice to TensorFlow", at_least=0)
+    threads: int = option(
+        1, "TensorFlow's threads inside one operator, for large networks; 0 leaves the choice to TensorFlow",
+        at_least=0,
+    )  # fmt: skip
 
     def __post_init__(self):
         check(self, f"the world model {self.name}")

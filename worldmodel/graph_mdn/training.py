@@ -165,9 +165,10 @@ class _Networks:
             running = [(name, pool.submit(descend)) for name, descend in trainings]
             try:
                 losses = {name: training.result() for name, training in running}
-            finally:  # after an error or Ctrl-C, the other trainings end at their next step
+            except BaseException:  # also after Ctrl-C, the other trainings end at their next step
                 self._is_stopped.set()
                 pool.shutdown(wait=False, cancel_futures=True)
+                raise
         network.sums.update(tf.constant(graphs.sums(network)))
         self.model.use_latents()
         return losses
@@ -202,7 +203,6 @@ class _Networks:
         fit_rests(network, sequences)
         signature, steps = sequence_signature(model.latent), model.config.episode_steps
         batches = SequenceBatches(sequences, apart, self.seed)
-        self._is_stopped.clear()
         return self._descent("episode", 0, network, episode_loss(network), signature, batches, steps)()
 
     def _descent(
