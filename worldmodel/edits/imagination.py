@@ -210,18 +210,15 @@ class EditsImagination:
             return states.class_counts
         return within(states.class_counts, self.model.match_classes, self.limit)
 
-    def _consistent(self, rows: np.ndarray, step: Step, gain: np.ndarray) -> np.ndarray:
-        """Return the gains of a step, corrected where the rollout came back to a graph; here they stay as they are.
+    def _consistent(self, rows: np.ndarray, step: Step, *gains: np.ndarray) -> Sequence[np.ndarray]:
+        """Return the gains of a step, corrected where a rollout came back to a graph; here they stay as they are.
 
         Args:
           rows: int [k], the rollouts that moved.
           step: the predictions of the simulator for them.
-          gain: float64 [k], the gains (ps).
+          gains: float64 [k] each, gains (ps); the rollouts have gained the first of them.
         """
-        return gain
-
-    def _visit(self, rows: np.ndarray) -> None:
-        """Note the present graphs of some rollouts, int [k], for `_consistent`."""
+        return gains
 
     def restart(self, rows: np.ndarray) -> None:
         self._simulator.states.copy_rows(np.flatnonzero(rows), self._start)
@@ -236,12 +233,12 @@ class EditsImagination:
             matches = self._simulator.states.matches_at(moved, np.asarray(actions)[moved])
             step = self._simulator.step(moved, matches)
             noise = np.random.default_rng(seed).standard_normal(n)[moved] if temperature > 0 else 0.0
-            gained = self._consistent(moved, step, step.gain + temperature * step.spread * noise)
+            gained = step.gain + temperature * step.spread * noise
+            gained, most_likely = self._consistent(moved, step, gained, step.gain)
             uncertainty[moved] = step.uncertainty
             rewards[moved] = self._scale.reward(gained, self._gained[moved])
-            expected[moved] = self._scale.reward(self._consistent(moved, step, step.gain), self._gained[moved])
+            expected[moved] = self._scale.reward(most_likely, self._gained[moved])
             self._gained[moved] += gained
-            self._visit(moved)
             if step.change is not None:
                 self._change_z(step.change)
         return Imagined(rewards, np.zeros(n, bool), uncertainty, expected)

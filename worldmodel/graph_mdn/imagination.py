@@ -69,19 +69,18 @@ class NeuralImagination(EditsImagination):
         self._simulator.states = self._start.taken(np.zeros(n, np.int64))
         self.h, self._steps = np.zeros((n, model.hidden), np.float32), np.zeros(n, np.int64)
         self._percent = model.percent(start.task.initial.cost.runtime_ps)
-        self._visited: list[dict[int, float]] = [{} for _ in range(n)]  # hash of a graph → gained at its first visit
-        self._visit(np.arange(n))
+        self._first = {self._hashes(np.arange(1))[0]: self._start_gained}
+        # For each rollout: hash of a graph → the runtime gained when the rollout first came to it (ps).
+        self._visited = [dict(self._first) for _ in range(n)]
 
-    def _consistent(self, rows: np.ndarray, step: Step, gain: np.ndarray) -> np.ndarray:
-        result, known = gain.copy(), step.uncertainty < UNKNOWN_EFFECT
-        for k, row, key in zip(range(len(rows)), rows.tolist(), self._hashes(rows), strict=True):
-            if known[k] and key in self._visited[row]:
-                result[k] = self._visited[row][key] - self._gained[row]
-        return result
-
-    def _visit(self, rows: np.ndarray) -> None:
-        for row, key in zip(rows.tolist(), self._hashes(rows), strict=True):
-            self._visited[row].setdefault(key, self._gained[row])
+    def _consistent(self, rows: np.ndarray, step: Step, *gains: np.ndarray) -> Sequence[np.ndarray]:
+        gains, known = np.array(gains), step.uncertainty < UNKNOWN_EFFECT
+        for k, (row, key) in enumerate(zip(rows.tolist(), self._hashes(rows), strict=True)):
+            visited, before = self._visited[row], self._gained[row]
+            if known[k] and key in visited:
+                gains[:, k] = visited[key] - before
+            visited.setdefault(key, before + gains[0, k])
+        return gains
 
     def _hashes(self, rows: np.ndarray) -> list[int]:
         """Return a hash of the present graph of each rollout in `rows`, from the neighbourhoods of its nodes."""
@@ -106,8 +105,7 @@ class NeuralImagination(EditsImagination):
         super().restart(rows)
         self.h[rows], self._steps[rows] = 0.0, 0
         for row in np.flatnonzero(rows).tolist():
-            self._visited[row].clear()
-        self._visit(np.flatnonzero(rows))
+            self._visited[row] = dict(self._first)
 
     def advance(self, actions: np.ndarray, rows: np.ndarray, temperature: float, seed: tuple[int, int]) -> Imagined:
         if self.model.episode_state is None:

@@ -133,7 +133,7 @@ class MatchBatches:
             self._graphs[which, k] = MatchGraph.of(known[k], self.table)
         return self._graphs[which, k]
 
-    def _target(self, k: int, random: np.random.Generator) -> tuple[Offer, int, list[int]]:
+    def _target(self, k: int, random: np.random.Generator) -> tuple[Offer, int, np.ndarray]:
         """Return the target of a rewritten match.
 
         Args:
@@ -141,24 +141,23 @@ class MatchBatches:
           random: the generator that draws the fillings to offer, if a slot has more than FILLINGS.
 
         Returns:
-          (the offer with the slots of the observed structure alone, the number of this structure, the index of the
-          observed filling of each slot among all fillings of the offer).
+          (the offer with the slots of the observed structure alone, the number of this structure, int [S] the index of
+          the observed filling of each slot among all fillings of the offer).
         """
         if k not in self._targets:
             self._targets[k] = self._observed(k)
-        offer, happened, true = self._targets[k]
+        offer, happened, stood = self._targets[k]
         sizes = [len(values) for _, values in offer.named]
-        if max(sizes, default=0) <= FILLINGS:
-            return offer, happened, true
-        first, kept = np.searchsorted(offer.owners, np.arange(len(sizes))).tolist(), []
-        for size, start, stood in zip(sizes, first, true, strict=True):
-            kept.append(list(range(size)) if size <= FILLINGS else _some(random, size, stood - start))
-        ends = np.cumsum([0, *map(len, kept[:-1])]).tolist()
-        slots = zip(ends, kept, true, first, strict=True)
-        return offer.limited(kept), happened, [end + some.index(stood - start) for end, some, stood, start in slots]
+        if max(sizes, default=0) > FILLINGS:
+            kept = [
+                range(size) if size <= FILLINGS else _some(random, size, at)
+                for size, at in zip(sizes, stood, strict=True)
+            ]  # fmt: skip
+            offer, stood = offer.limited(kept), [some.index(at) for some, at in zip(kept, stood, strict=True)]
+        return offer, happened, np.searchsorted(offer.owners, np.arange(len(stood))) + np.array(stood, np.int64)
 
     def _observed(self, k: int) -> tuple[Offer, int, list[int]]:
-        """Return the result of `_target` with all fillings."""
+        """Return the result of `_target` with all fillings, but with the indices of fillings within their slots."""
         effect = self.examples.effects[k]
         happened = self.vocabulary.number_of(effect)
         offer = Offer.of(self.vocabulary, self.table, self.examples.rewritten[k])
@@ -166,12 +165,8 @@ class MatchBatches:
         offer = offer.limited([
             range(len(values)) if own else () for own, (_, values) in zip(is_own.tolist(), offer.named, strict=True)
         ])  # fmt: skip
-        first = np.searchsorted(offer.owners, np.arange(len(offer.slots))).tolist()
-        true = [
-            start + values.index(self._observed_filling(slot, effect))
-            for start, slot, (_, values) in zip(first, offer.slots[:, 0].tolist(), offer.named, strict=True)
-        ]
-        return offer, happened, true
+        slots = zip(offer.slots[:, 0].tolist(), offer.named, strict=True)
+        return offer, happened, [values.index(self._observed_filling(slot, effect)) for slot, (_, values) in slots]
 
     def _observed_filling(self, slot: int, effect: Effect) -> int:
         """Return the operator, or the tensor signature, that an observed effect has in a slot of its structure."""
