@@ -264,7 +264,7 @@ def agents_of(model: str, seed: int, interactions: int, agents: Sequence[str]) -
         learning, started = Learning(model, ACTING_IN, seed, Path(folder), interactions // 2), time.perf_counter()
         held_out, training = learning.episodes
         budget = interactions - interactions_of([*held_out, *training])
-        learn_in_iterations(learning, training, count, budget, STEPS, seed)
+        learn_in_iterations(learning, training, count, budget, STEPS)
         seconds, world_model = time.perf_counter() - started, learning.model(count)
         judging = {"fidelity": fidelity(learning.model(count), held_out, training), "seconds": seconds}
         ppo = learning.agent(world_model, "ppo")

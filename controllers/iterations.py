@@ -4,10 +4,11 @@ Iteration 1 learns from the existing episodes. In each further iteration a contr
 plays the real graph, and the world model is trained again with these episodes added. A controller exploits predictions
 that are too optimistic; its real episodes then correct the predictions.
 
-The results contain the fidelity of the world model on the controller's new episodes, `before` and `after` training on
-them. The model of `before` has not seen these episodes, so its fidelity over the iterations shows whether false
-predictions become rarer. The budget `iterations.interactions` is divided equally among the further iterations. No
-episode begins that might exceed the share of its iteration. Every step can be resumed or repeated with identical bytes.
+The results compare the returns that the world model predicts for the controller's new episodes with the real ones,
+`before` and `after` training on them. The model of `before` has not seen these episodes, so its errors over the
+iterations show whether false predictions become rarer. The budget `iterations.interactions` is divided equally among
+the further iterations. No episode begins that might exceed the share of its iteration. Every step can be resumed or
+repeated with identical bytes.
 
 A run optimises one ONNX model. `collect.also` names runs of other ONNX models whose random episodes are added. The
 episodes are sorted by the hashes of the ONNX models, so all these runs learn the same world model.
@@ -19,7 +20,7 @@ from typing import Protocol
 from rlflow.collect.episodes import Episode, interactions_of
 from rlflow.common.errors import RLFlowError
 from worldmodel.base import WorldModel
-from worldmodel.fidelity import fidelity, improvement
+from worldmodel.fidelity import improvement
 
 
 class Steps(Protocol):
@@ -40,7 +41,7 @@ class Steps(Protocol):
 
 
 def learn_in_iterations(
-    steps: Steps, episodes: Sequence[Episode], count: int, interactions: int, shortest: int, seed: int,
+    steps: Steps, episodes: Sequence[Episode], count: int, interactions: int, shortest: int,
     report: Callable[[dict], None] | None = None,
 ) -> dict:
     """Train a world model in iterations, each on the real episodes of a controller that exploits the model's errors.
@@ -51,13 +52,12 @@ def learn_in_iterations(
       count: the number of iterations.
       interactions: the budget of real steps for all iterations after the first.
       shortest: the smallest number of real steps that each iteration after the first must be allowed to make.
-      seed: the seed of the fidelity measurement.
       report: receives the entry of each iteration after the first.
 
     Returns:
       The results of the last training, and "iterations", a list of entries with "iteration", "episodes" and
-      "interactions" (new ones only). Entries after the first also have "dreamt_return", "before" and "after": fidelity
-      and improvement (see `worldmodel.fidelity`) on the new episodes. "before" is measured with the model of the
+      "interactions" (new ones only). Entries after the first also have "dreamt_return", "before" and "after": the
+      result of `worldmodel.fidelity.improvement` on the new episodes. "before" is measured with the model of the
       controller's dreams, "after" with the model that was trained on the new episodes as well.
 
     Raises:
@@ -75,17 +75,13 @@ def learn_in_iterations(
         model = steps.model(number - 1)
         controller, dreamt = steps.dream(number, model)
         new = steps.play(number, controller, model, share)
-        before = _fidelity(model, new, episodes, seed)
+        before = improvement(model, new)
         episodes = [*episodes, *new]
         results = steps.learn(number, episodes)
         iterations.append({
             "iteration": number, "episodes": len(new), "interactions": interactions_of(new), "dreamt_return": dreamt,
-            "before": before, "after": _fidelity(steps.model(number), new, episodes, seed),
+            "before": before, "after": improvement(steps.model(number), new),
         })  # fmt: skip
         if report is not None:
             report(iterations[-1])
     return results | {"iterations": iterations}
-
-
-def _fidelity(model: WorldModel, played: Sequence[Episode], training: Sequence[Episode], seed: int) -> dict:
-    return fidelity(model, played, training, seed=seed) | {"improvement": improvement(model, played)}

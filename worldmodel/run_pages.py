@@ -41,11 +41,11 @@ def draw_iterations(run, iterations: Sequence[Mapping]) -> None:
     drawn = {"dream": [], "real": []}
     for one in iterations:
         drawn["dream"].append((one["iteration"], one["dreamt_return"]))
-        drawn["real"].append((one["iteration"], one["before"]["improvement"]["real"][0]))  # the greedy episode is first
+        drawn["real"].append((one["iteration"], one["before"]["real"][0]))  # the greedy episode is first
     for name, curve in drawn.items():
         _draw(run, f"iterations-{name}", "iterations", {"return": curve})
     for name in ("before", "after"):
-        errors = [(one["iteration"], one[name]["improvement"]["relative_error"]) for one in iterations]
+        errors = [(one["iteration"], one[name]["relative_error"]) for one in iterations]
         curve = [(number, error) for number, error in errors if error is not None]
         _draw(run, f"iterations-{name}", "iterations", {"world_model_error": curve})
 

@@ -210,8 +210,8 @@ class GraphMDNConfig(WorldModelConfig):
     match_networks: int = option(
         2, "networks that judge matches; where they disagree, a dream is uncertain"
     )
-    match_steps: int = option(1000, "gradient steps of each of these networks")
-    node_steps: int = option(2500, "gradient steps of the network that predicts costs of nodes")
+    match_steps: int = option(500, "gradient steps of each of these networks")
+    node_steps: int = option(1000, "gradient steps of the network that predicts costs of nodes")
     episode_steps: int = option(
         400, "gradient steps of the network with the recurrent state", used_if={"hidden": ABOVE_0}
     )

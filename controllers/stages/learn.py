@@ -238,7 +238,7 @@ class RunIterations:
 
 
 def _say_iteration(result: dict) -> None:
-    before, after = (_percent(result[key]["improvement"]["relative_error"]) for key in ("before", "after"))
+    before, after = (_percent(result[key]["relative_error"]) for key in ("before", "after"))
     say(
         f"iteration {result['iteration']}: {result['episodes']} episodes of the controller, "
         f"{result['interactions']} interactions; the world model was {before} off about what they gain, now {after}"
@@ -313,7 +313,7 @@ def train_world_model(run) -> dict:
         steps = RunIterations(run, own)
         known["folder"] = steps.path.name
         return known | learn_in_iterations(
-            steps, episodes, count, options.interactions, config.controller.max_steps, config.seed, steps.report
+            steps, episodes, count, options.interactions, config.controller.max_steps, steps.report
         )
 
     results = run.stage("train-wm", work)

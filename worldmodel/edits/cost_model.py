@@ -416,7 +416,8 @@ class RewriteGains:
         Args:
           xfer_ids: int [k], the rules.
         """
-        expected = np.array([self(xfer_id, None, None) for xfer_id in xfer_ids.tolist()]).reshape(-1, 2)
+        rules, of_each = np.unique(xfer_ids, return_inverse=True)
+        expected = np.array([self(xfer_id, None, None) for xfer_id in rules.tolist()]).reshape(-1, 2)[of_each]
         return expected[:, 0], expected[:, 1]
 
     def bounds(self, n_rules: int) -> GainBounds:

@@ -21,6 +21,7 @@ from worldmodel.edits.imagination import EditsImagination, EditsObserver, Replay
 from worldmodel.edits.learned_rules import DreamtMatch, LearnedRules
 from worldmodel.edits.node_values import Latents
 from worldmodel.edits.reward_scales import RewardScales
+from worldmodel.edits.rule_learning import evenly_drawn
 from worldmodel.edits.searchable_dream import SearchableDream, SearchableState
 from worldmodel.edits.simulator import Simulator
 from worldmodel.spaces import Z_BOUND
@@ -29,6 +30,7 @@ from worldmodel.world_model_options import EditsConfig
 
 # Half-widths of the central 50 % and 90 % regions of a Gaussian, in standard deviations.
 MIDDLE = {"coverage_50": 0.6745, "coverage_90": 1.6449}
+CALIBRATION_STEPS = 512  # largest number of steps that `calibration` predicts
 FORMAT = 10  # version of the format of the saved files
 # Tolerance added to the central regions in `calibration`, relative to the mean absolute reward. Without this tolerance,
 # rounding errors would put the reward of an exact prediction with standard deviation 0 outside its region.
@@ -140,16 +142,17 @@ class EditsWorldModel:
         """Measure how often the rewards of single steps from real states lie in the predicted central regions.
 
         Args:
-          episodes: recorded episodes.
+          episodes: recorded episodes; at most CALIBRATION_STEPS of their steps are predicted, at equal distances.
 
         Returns:
           {"coverage_50": share of rewards in the central 50 % of the predicted Gaussian, "coverage_90": share in 90 %}.
         """
         lengths = [len(episode) for episode in episodes]
-        starts = np.concatenate([np.arange(n) for n in lengths])
-        replayer = self.replayer(np.repeat(np.arange(len(episodes)), lengths), starts, 1)
+        rows, starts = np.repeat(np.arange(len(episodes)), lengths), np.concatenate([np.arange(n) for n in lengths])
+        chosen = evenly_drawn(np.arange(len(rows)), CALIBRATION_STEPS)
+        replayer = self.replayer(rows[chosen], starts[chosen], 1)
         replayer.replay(episodes)
-        rewards = np.concatenate([episode.rewards for episode in episodes])
+        rewards = np.concatenate([episode.rewards for episode in episodes])[chosen]
         error, spread = np.abs(replayer.result.rewards[:, 0] - rewards), replayer.spread[:, 0]
         slack = EXACT * np.abs(rewards).mean()
         return {name: float((error <= width * spread + slack).mean()) for name, width in MIDDLE.items()}

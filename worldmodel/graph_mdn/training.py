@@ -154,7 +154,8 @@ class _Networks:
         Returns:
           {"match", "node", "latent": the last losses of the last network of this kind}.
         """
-        network, trainings = self.model.latent_network, [*self._matches(), ("node", self._nodes(learnt))]
+        network, nodes = self.model.latent_network, ("node", self._nodes(learnt))
+        trainings = [nodes, *self._matches()]  # the longest one first
         network.encoder.signatures.fit(self.model.table)
         graphs = LatentBatches(learnt, self.model.table, self.seed)
         network.changes.update(tf.constant(graphs.targets))

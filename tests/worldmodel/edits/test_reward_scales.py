@@ -102,6 +102,20 @@ def test_every_shipped_reward_is_predicted_or_refused(name):
     assert model.calibration(episodes) == {"coverage_50": 1.0, "coverage_90": 1.0}
 
 
+def test_calibration_predicts_a_bounded_number_of_steps_from_all_episodes(monkeypatch):
+    episodes, model = few("new-runtime")
+    monkeypatch.setattr("worldmodel.edits.model.CALIBRATION_STEPS", 7)
+    asked, replayer = [], EditsWorldModel.replayer
+
+    def noted(model, rows, starts, horizon):
+        asked.extend(rows.tolist())
+        return replayer(model, rows, starts, horizon)
+
+    monkeypatch.setattr(EditsWorldModel, "replayer", noted)
+    assert model.calibration(episodes) == {"coverage_50": 1.0, "coverage_90": 1.0}
+    assert len(asked) == 7 and asked[0] == 0 and asked[-1] == len(episodes) - 1
+
+
 @pytest.mark.parametrize("every", [5, *slow(1, None)])
 def test_measured_rewards_are_refused(task, tmp_path, every):
     reward, _ = planted_reward(tmp_path, every)
