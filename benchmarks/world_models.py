@@ -8,18 +8,19 @@ each world model learns from the remaining episodes. The table *fidelity* has th
 held-out episodes (`worldmodel.fidelity`), beside two baselines: *no change* and the mean reward of each rule. `--model`
 also takes the path of an ONNX file, so that models on which nothing was tuned can be evaluated.
 
-`--ablations` adds a row to *fidelity* for each part of graph-mdn that is left out. `--reward` chooses another reward,
+`--ablations` adds rows to *fidelity* for graph-mdn and for graph-mdn without one or two of its parts, all trained once
+on ABLATION_INTERACTIONS random steps. `--reward` chooses another reward,
 such as `combined`, equation 3 of the RLFlow paper; then only *fidelity* is made, without the world model edits.
 `--agents` trains the named agents alone, and leaves out the rows of the world models in which no agent learns.
 
 *agents*: PPO and CMA-ES learn in the dream of graph-mdn, in two iterations as by default (controllers/iterations.py).
-The first half of the interactions are random. PPO learns in the dream of graph-mdn and plays the other half, graph-mdn
-learns again from all of them, and each agent learns in this dream. The agents then act on the real graph in one greedy
-and eight sampled episodes of at most 200 steps, and the cheapest graph that any of them visits counts. The controls are
-PPO before its training (the policy prior alone), PPO before its training and without the prior, greedy descent and beam
-search. Beam search runs twice: with as many rewrites of the real graph as the world model learnt from, and for
-BEAM_SECONDS, about as long as all learning. *played* is the cheapest graph of the episodes that the world model learnt
-from.
+The first RANDOM_SHARE of the interactions are random. PPO learns in the dream of graph-mdn and plays the others,
+graph-mdn learns again from all of them, and each agent learns in this dream. The agents then act on the real graph in
+one greedy and eight sampled episodes of at most 200 steps, and the cheapest graph that any of them visits counts. The
+controls are PPO before its training (the policy prior alone), PPO before its training and without the prior, greedy
+descent and beam search. Beam search runs twice: with as many rewrites of the real graph as the world model learnt from,
+and for BEAM_SECONDS, about as long as all learning. *played* is the cheapest graph of the episodes that the world model
+learnt from.
 
 *dreams* compares the return of the agent's greedy episode in the dream with its return on the real graph. Figures 6 and
 7 and table 3 of the RLFlow paper show the same quantities. All costs are estimates. A gain is the reduction of the cost
@@ -49,20 +50,29 @@ from rlflow.search.base import Limits
 SHOWN = ("squeezenet1_1", "bert_base")  # models of the published page
 WORLD_MODELS = ("graph-mdn", "mdn-rnn", "edits")
 ACTING_IN = "graph-mdn"  # the world model in whose dream the agents learn
-AGENTS = {  # name in the tables → (name of the controller, options of the dream)
+AGENTS = {  # name in the tables → (name of the controller, options of the dream; by default τ=1)
     "ppo": ("ppo", {}),
     "cma-es": ("cma-es", {}),
-    "ppo, temperature 2": ("ppo", {"temperature": 2.0}),
+    "ppo, τ=0.5": ("ppo", {"temperature": 0.5}),
+    "ppo, τ=1.5": ("ppo", {"temperature": 1.5}),
+    "ppo, τ=2": ("ppo", {"temperature": 2.0}),
 }
-ABLATIONS = {  # name in the table "fidelity" → options without a part of graph-mdn
-    "no-memory": ("world_model.graph-mdn.recall=false",),
+NO_MEMORY = "world_model.graph-mdn.recall=false"
+# A match network without any round would see nothing of a match.
+FEW_MESSAGES = "world_model.graph-mdn.latent_rounds=0", "world_model.graph-mdn.message_passing_steps=1"
+ABLATIONS = {  # name in the table "fidelity" → options without some parts of graph-mdn
+    "once": (),
+    "no-memory": (NO_MEMORY,),
+    "no-memory, few-messages": (NO_MEMORY, *FEW_MESSAGES),
+    "few-messages": FEW_MESSAGES,
     "no-recurrence": ("world_model.graph-mdn.hidden=0",),
     "one-gaussian": ("world_model.graph-mdn.mixture=1",),
-    "no-messages": ("world_model.graph-mdn.latent_rounds=0",),
     "scalar": ("world_model.graph-mdn.supervision=scalar",),
 }
 # Largest share of held-out steps; sampled episodes of an acting agent; largest number of steps of its episodes.
 TEST_SHARE, SAMPLES, STEPS = 0.2, 8, 200
+RANDOM_SHARE = 0.75  # share of random steps among the interactions of the agents, about as by default
+ABLATION_INTERACTIONS = 2500
 BEAM_SECONDS = 600
 COLUMNS = {  # column head of the table "fidelity" → path of the figure in the result of `worldmodel.fidelity.fidelity`
     "masks exact, 1 step": "horizons.1.model.mask_exact",
@@ -261,7 +271,8 @@ def agents_of(model: str, seed: int, interactions: int, agents: Sequence[str]) -
 
     result, count = {}, iterations_of(load_config())
     with TemporaryDirectory() as folder:
-        learning, started = Learning(model, ACTING_IN, seed, Path(folder), interactions // 2), time.perf_counter()
+        learning = Learning(model, ACTING_IN, seed, Path(folder), round(RANDOM_SHARE * interactions))
+        started = time.perf_counter()
         held_out, training = learning.episodes
         budget = interactions - interactions_of([*held_out, *training])
         learn_in_iterations(learning, training, count, budget, STEPS)
@@ -350,7 +361,7 @@ def main() -> int:
     arguments.add_argument("--agents", nargs="+", choices=AGENTS, help="agents to train; only their world model's row")
     arguments.add_argument("--ablations", action="store_true", help="graph-mdn also without each of its parts")
     arguments.add_argument("--reward", default="relative", help="env.reward; another than relative: fidelity alone")
-    arguments.add_argument("--interactions", type=int, default=5000, help="with the real environment (default 5000)")
+    arguments.add_argument("--interactions", type=int, default=10_000, help="real steps (default 10,000)")
     parsed = arguments.parse_args()
     given = parsed.model or SHOWN
     models = {Path(model).stem: model for model in given}  # name in the tables → zoo name or path
@@ -360,19 +371,22 @@ def main() -> int:
     calls, kinds, reward = {}, {kind: (kind, ()) for kind in WORLD_MODELS}, f"env.reward={parsed.reward}"
     if parsed.reward == "relative":
         names = parsed.agents or tuple(AGENTS)
-        for seed in seeds:
-            calls |= {f"{name}-agents-{seed}": (agents_of, model, seed, n, names) for name, model in models.items()}
+        calls |= {f"{name}-agents-0": (agents_of, model, 0, n, names) for name, model in models.items()}
         calls |= {f"{name}-beam": (beam_of, model) for name, model in models.items()}
+        for seed in seeds[1:]:
+            calls |= {f"{name}-agents-{seed}": (agents_of, model, seed, n, names) for name, model in models.items()}
         del kinds[ACTING_IN]  # `agents_of` trains it
     else:
         del kinds["edits"]
     if parsed.agents:
         kinds.clear()
+    kinds = {label: (kind, n, options) for label, (kind, options) in kinds.items()}
     if parsed.ablations:
-        kinds |= {f"{ACTING_IN}-{part}": (ACTING_IN, options) for part, options in ABLATIONS.items()}
+        few = min(n, ABLATION_INTERACTIONS)
+        kinds |= {f"{ACTING_IN} {part}": (ACTING_IN, few, options) for part, options in ABLATIONS.items()}
     for name, model in models.items():
-        for label, (kind, options) in kinds.items():
-            of_seed = {seed: (fidelity_of, model, kind, seed, n, reward, *options) for seed in seeds}
+        for label, (kind, steps, options) in kinds.items():
+            of_seed = {seed: (fidelity_of, model, kind, seed, steps, reward, *options) for seed in seeds}
             calls |= {f"{name}-{label}-{seed}": call for seed, call in of_seed.items()}
     figures = record.all_parts(calls, at_once=2)
 

@@ -42,7 +42,7 @@ class IterationOptions:
         at_most=1000,
     )  # fmt: skip
     interactions: int = option(
-        3000, "largest number of real steps of the controllers in all further iterations together; each counts once",
+        2500, "largest number of real steps of the controllers in all further iterations together; each counts once",
         used_if={"iterations.count": (None, *range(2, 1001))},
     )  # fmt: skip
 

@@ -19,7 +19,7 @@ class CollectOptions:
     Options of the random episodes that the stage `collect` plays and stores.
     """
 
-    episodes: int = option(48, "number of random episodes (offline mode)", at_most=10**7)
+    episodes: int = option(150, "number of random episodes (offline mode)", at_most=10**7)
     by_rule: float = option(
         0.5,
         "share of the steps of random play that draw a rule first and then one of its locations; with 0, all actions "
