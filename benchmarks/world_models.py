@@ -1,17 +1,15 @@
 """Fidelity of world models, and gains of agents that learn in their dreams, compared with searches on real graphs.
 
-    python -m benchmarks.world_models [--model NAME_OR_PATH] [--seeds N] [--agents NAME ...] [--ablations]
-        [--reward NAME]
+    python -m benchmarks.world_models [--model NAME_OR_PATH] [--seeds N] [--agents NAME ...] [--reward NAME]
 
 For each model and seed, random episodes of the real environment are collected. A fifth of their steps is held out, and
 each world model learns from the remaining episodes. The table *fidelity* has the errors of open-loop predictions on the
 held-out episodes (`worldmodel.fidelity`), beside two baselines: *no change* and the mean reward of each rule. `--model`
 also takes the path of an ONNX file, so that models on which nothing was tuned can be evaluated.
 
-`--ablations` adds rows to *fidelity* for graph-mdn and for graph-mdn without one or two of its parts, all trained once
-on ABLATION_INTERACTIONS random steps. `--reward` chooses another reward,
-such as `combined`, equation 3 of the RLFlow paper; then only *fidelity* is made, without the world model edits.
-`--agents` trains the named agents alone, and leaves out the rows of the world models in which no agent learns.
+`--reward` chooses another reward, such as `combined`, equation 3 of the RLFlow paper; then only *fidelity* is made,
+without the world model edits. `--agents` trains the named agents alone, and leaves out the rows of the world models in
+which no agent learns.
 
 *agents*: PPO and CMA-ES learn in the dream of graph-mdn, in two iterations as by default (controllers/iterations.py).
 The first RANDOM_SHARE of the interactions are random. PPO learns in the dream of graph-mdn and plays the others,
@@ -57,22 +55,9 @@ AGENTS = {  # name in the tables → (name of the controller, options of the dre
     "ppo, τ=1.5": ("ppo", {"temperature": 1.5}),
     "ppo, τ=2": ("ppo", {"temperature": 2.0}),
 }
-NO_MEMORY = "world_model.graph-mdn.recall=false"
-# A match network without any round would see nothing of a match.
-FEW_MESSAGES = "world_model.graph-mdn.latent_rounds=0", "world_model.graph-mdn.message_passing_steps=1"
-ABLATIONS = {  # name in the table "fidelity" → options without some parts of graph-mdn
-    "once": (),
-    "no-memory": (NO_MEMORY,),
-    "no-memory, few-messages": (NO_MEMORY, *FEW_MESSAGES),
-    "few-messages": FEW_MESSAGES,
-    "no-recurrence": ("world_model.graph-mdn.hidden=0",),
-    "one-gaussian": ("world_model.graph-mdn.mixture=1",),
-    "scalar": ("world_model.graph-mdn.supervision=scalar",),
-}
 # Largest share of held-out steps; sampled episodes of an acting agent; largest number of steps of its episodes.
 TEST_SHARE, SAMPLES, STEPS = 0.2, 8, 200
 RANDOM_SHARE = 0.75  # share of random steps among the interactions of the agents, about as by default
-ABLATION_INTERACTIONS = 2500
 BEAM_SECONDS = 600
 COLUMNS = {  # column head of the table "fidelity" → path of the figure in the result of `worldmodel.fidelity.fidelity`
     "masks exact, 1 step": "horizons.1.model.mask_exact",
@@ -359,7 +344,6 @@ def main() -> int:
     arguments = parser(__doc__, seeds=3)
     arguments.add_argument("--model", action="append", help="a zoo name or an ONNX file, only; repeatable")
     arguments.add_argument("--agents", nargs="+", choices=AGENTS, help="agents to train; only their world model's row")
-    arguments.add_argument("--ablations", action="store_true", help="graph-mdn also without each of its parts")
     arguments.add_argument("--reward", default="relative", help="env.reward; another than relative: fidelity alone")
     arguments.add_argument("--interactions", type=int, default=10_000, help="real steps (default 10,000)")
     parsed = arguments.parse_args()
@@ -368,26 +352,21 @@ def main() -> int:
     if len(models) < len(given):
         arguments.error("two models have the same name")
     record, seeds, n = Record("world_models", parsed), range(parsed.seeds), parsed.interactions
-    calls, kinds, reward = {}, {kind: (kind, ()) for kind in WORLD_MODELS}, f"env.reward={parsed.reward}"
+    calls, kinds, reward = {}, list(WORLD_MODELS), f"env.reward={parsed.reward}"
     if parsed.reward == "relative":
         names = parsed.agents or tuple(AGENTS)
-        calls |= {f"{name}-agents-0": (agents_of, model, 0, n, names) for name, model in models.items()}
-        calls |= {f"{name}-beam": (beam_of, model) for name, model in models.items()}
-        for seed in seeds[1:]:
+        for seed in seeds:
             calls |= {f"{name}-agents-{seed}": (agents_of, model, seed, n, names) for name, model in models.items()}
-        del kinds[ACTING_IN]  # `agents_of` trains it
+        calls |= {f"{name}-beam": (beam_of, model) for name, model in models.items()}
+        kinds.remove(ACTING_IN)  # `agents_of` trains it
     else:
-        del kinds["edits"]
+        kinds.remove("edits")
     if parsed.agents:
         kinds.clear()
-    kinds = {label: (kind, n, options) for label, (kind, options) in kinds.items()}
-    if parsed.ablations:
-        few = min(n, ABLATION_INTERACTIONS)
-        kinds |= {f"{ACTING_IN} {part}": (ACTING_IN, few, options) for part, options in ABLATIONS.items()}
     for name, model in models.items():
-        for label, (kind, steps, options) in kinds.items():
-            of_seed = {seed: (fidelity_of, model, kind, seed, steps, reward, *options) for seed in seeds}
-            calls |= {f"{name}-{label}-{seed}": call for seed, call in of_seed.items()}
+        for kind in kinds:
+            of_seed = {seed: (fidelity_of, model, kind, seed, n, reward) for seed in seeds}
+            calls |= {f"{name}-{kind}-{seed}": call for seed, call in of_seed.items()}
     figures = record.all_parts(calls, at_once=2)
 
     def of_seeds(name: str) -> list[dict]:
