@@ -88,15 +88,17 @@ class Judge:
         applies = np.mean([tf.sigmoid(one.applies).numpy() for one in judged], axis=0)
         structures = np.stack([segment_softmax(one.structures.numpy(), choices.structure_owners) for one in judged])
         fillings = np.stack([segment_softmax(one.fillings.numpy(), choices.filling_owners) for one in judged])
+        bounds = Bounds.of(choices, len(several))
         result = []
         for owner, asked in enumerate(several):
-            effect, sure = self._likeliest(owner, asked, named, choices, structures, fillings)
+            effect, sure = self._likeliest(owner, asked, named, choices, bounds, structures, fillings)
             result.append(Verdict(float(applies[owner]), effect, sure))
         return result
 
     def _likeliest(
-        self, owner: int, asked: Asked, named: list, choices: Choices, structures: np.ndarray, fillings: np.ndarray
-    ) -> tuple[Effect | None, float]:
+        self, owner: int, asked: Asked, named: list, choices: Choices, bounds: "Bounds", structures: np.ndarray,
+        fillings: np.ndarray,
+    ) -> tuple[Effect | None, float]:  # fmt: skip
         """Return the most probable effect of a match and its certainty (see `Verdict`).
 
         Args:
@@ -104,17 +106,18 @@ class Judge:
           asked: the pattern and signature of the match.
           named: for each slot, (True for a tensor, the signatures or operators that may fill the slot).
           choices: the possible structures and fillings of all matches.
+          bounds: where the structures, slots and fillings of each owner are in `choices`.
           structures: float [networks, C], the probability of each structure.
           fillings: float [networks, F], the probability of each filling.
         """
-        offered = np.flatnonzero(choices.structure_owners == owner)
-        if not len(offered):
+        first, end = bounds.structures[owner : owner + 2].tolist()
+        if first == end:
             return None, 0.0
-        best = offered[structures[:, offered].mean(axis=0).argmax()]
+        best = first + int(structures[:, first:end].mean(axis=0).argmax())
         sure, chosen = structures[:, best], ([], [])  # operators, tensors
-        for slot in np.flatnonzero(choices.slot_structures == best):
+        for slot in range(bounds.slots[best], bounds.slots[best + 1]):
             is_tensor, values = named[slot]
-            which = choices.filling_owners == slot
+            which = slice(bounds.fillings[slot], bounds.fillings[slot + 1])
             of_slot, likeliest = fillings[:, which], fillings[:, which].mean(axis=0).argmax()
             chosen[is_tensor].append(values[likeliest])
             if is_tensor:
@@ -125,6 +128,27 @@ class Judge:
         pattern, signature = asked
         ranks = dict(zip(signature[len(pattern.nodes) :], pattern.rank_signatures, strict=True))
         return self.vocabulary.effect(int(choices.structures[best]), *chosen, ranks), float(sure.min())
+
+
+class Bounds(NamedTuple):
+    """Where the entries of each owner begin in `Choices`, whose owners ascend; a last entry is the end of the last one.
+
+    Attributes:
+      structures: int [M + 1], the first structure of each match.
+      slots: int [C + 1], the first slot of each structure.
+      fillings: int [S + 1], the first filling of each slot.
+    """
+
+    structures: np.ndarray
+    slots: np.ndarray
+    fillings: np.ndarray
+
+    @classmethod
+    def of(cls, choices: Choices, matches: int) -> Self:
+        """Return the bounds in the choices of this number of matches."""
+        owners = choices.structure_owners, choices.slot_structures, choices.filling_owners
+        sizes = matches, len(choices.structures), len(choices.slots)
+        return cls(*[np.searchsorted(of, np.arange(n + 1)) for of, n in zip(owners, sizes, strict=True)])
 
 
 def segment_softmax(logits: np.ndarray, owners: np.ndarray) -> np.ndarray:
