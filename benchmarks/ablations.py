@@ -9,10 +9,9 @@ so what the graph networks are worth shows in the rows without memory.
 """
 
 import sys
-from pathlib import Path
 
 from benchmarks.record import Record, parser, run
-from benchmarks.world_models import ACTING_IN, fidelity_of, tables
+from benchmarks.world_models import ACTING_IN, fidelity_of, models_of, tables
 
 INTERACTIONS = 2500
 MODELS = "vit_base", "mobilenet_v2", "resnet18", "squeezenet1_1", "light_shufflenet"
@@ -35,7 +34,7 @@ def main() -> int:
     arguments.add_argument("--model", action="append", help="a zoo name or an ONNX file, only; repeatable")
     parsed = arguments.parse_args()
     record = Record("ablations", parsed)
-    models = {Path(model).stem: model for model in parsed.model or MODELS}  # name in the table → zoo name or path
+    models = models_of(arguments, parsed.model or MODELS)
     calls = {
         (name, part, seed): (fidelity_of, model, ACTING_IN, seed, INTERACTIONS, *options)
         for seed in range(parsed.seeds) for name, model in models.items() for part, options in PARTS.items()

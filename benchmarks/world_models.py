@@ -340,6 +340,14 @@ def tables(
     }
 
 
+def models_of(arguments, given: Sequence[str]) -> dict[str, str]:
+    """Return {name in the tables: zoo name or path}; end with an error of the parser if two names are equal."""
+    models = {Path(model).stem: model for model in given}
+    if len(models) < len(given):
+        arguments.error("two models have the same name")
+    return models
+
+
 def main() -> int:
     arguments = parser(__doc__, seeds=3)
     arguments.add_argument("--model", action="append", help="a zoo name or an ONNX file, only; repeatable")
@@ -347,10 +355,7 @@ def main() -> int:
     arguments.add_argument("--reward", default="relative", help="env.reward; another than relative: fidelity alone")
     arguments.add_argument("--interactions", type=int, default=10_000, help="real steps (default 10,000)")
     parsed = arguments.parse_args()
-    given = parsed.model or SHOWN
-    models = {Path(model).stem: model for model in given}  # name in the tables → zoo name or path
-    if len(models) < len(given):
-        arguments.error("two models have the same name")
+    models = models_of(arguments, parsed.model or SHOWN)
     record, seeds, n = Record("world_models", parsed), range(parsed.seeds), parsed.interactions
     calls, kinds, reward = {}, list(WORLD_MODELS), f"env.reward={parsed.reward}"
     if parsed.reward == "relative":

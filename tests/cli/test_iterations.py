@@ -171,6 +171,7 @@ def test_the_episodes_of_a_controller_do_not_depend_on_earlier_episodes(task):
     """Episode 2, played alone, equals the third of three episodes of the recorder that evaluations use."""
     single = player(task)
     three = list(islice(recorded(single.controller, single.env, Backwards(task), 5), 3))
+    assert [episode.index for episode in three] == [0, 1, 2]
     same(single.episode(2, 7), three[2])
 
 
@@ -255,8 +256,13 @@ def of(iterations: list[dict], value) -> list:
 
 
 def test_a_world_model_is_more_accurate_on_episodes_that_it_learnt_from(iterations):
+    folder = own_folder(iterations / "run")
     for result in json.loads((iterations / "r.json").read_text())["iterations"][1:]:
         assert result["after"]["relative_error"] <= result["before"]["relative_error"]
+        number = result["iteration"]
+        new = read_episodes(folder / str(number) / "episodes")
+        before, after = (fidelity(load(folder / str(k) / "world-model"), new) for k in (number - 1, number))
+        assert after["horizons"]["1"]["uncertain"] < before["horizons"]["1"]["uncertain"]
 
 
 @pytest.mark.nightly
