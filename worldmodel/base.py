@@ -74,12 +74,15 @@ class Imagined(NamedTuple):
       uncertainty: float32 [n], the uncertainty of the step on the model's own scale; 0 means that the model expects no
         error. `mdn-rnn` with one member always reports 0.
       expected: float64 [n], the rewards without the noise that the temperature scales; None if they have none.
+      stops: the rewards of NO-OP in the rollouts that were not advanced, as a pair of arrays like (`rewards`,
+        `expected`); None if NO-OP has the reward 0.
     """
 
     rewards: np.ndarray
     terminated: np.ndarray
     uncertainty: np.ndarray
     expected: np.ndarray | None = None
+    stops: tuple[np.ndarray, np.ndarray] | None = None
 
 
 class Imagination(Protocol):
@@ -200,19 +203,6 @@ class WorldModel(Protocol):
 
 
 # -- optional abilities of a world model ----------------------------------------------------------
-
-
-@runtime_checkable
-class PaysStop(Protocol):
-    """An `Imagination` that predicts the reward of NO-OP. In all other imaginations NO-OP has the reward 0."""
-
-    def stop(self, temperature: float, seed: tuple[int, int]) -> np.ndarray:
-        """Return float64 [n], the predicted reward of NO-OP in each of n rollouts, whose states stay the same.
-
-        Args:
-          temperature: τ, as for `Imagination.advance`.
-          seed: two integers that seed the random numbers.
-        """
 
 
 @runtime_checkable

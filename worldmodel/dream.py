@@ -2,7 +2,7 @@
 
 A dream starts at a real state. The world model predicts all later states, rewards, valid actions and ends of episodes.
 An invalid action has the same penalty as in the real environment and leaves the state unchanged. NO-OP ends the
-episode. Its reward is 0, unless the model predicts it (`worldmodel.base.PaysStop`).
+episode. Its reward is 0, unless the model predicts it (`worldmodel.base.Imagined.stops`).
 
 A controller learns to exploit the model's errors. An uncertain step can therefore end the dream
 (`dream.uncertainty_limit`, the halt state of MOReL, Kidambi et al. 2020) or have a smaller reward
@@ -20,7 +20,7 @@ from gymnasium.vector.utils import batch_space
 from rlflow.common.task import State
 from rlflow.env.rewards import INVALID_REWARD
 from worldmodel import spaces
-from worldmodel.base import DreamtState, PaysStop, Searchable, WorldModel
+from worldmodel.base import DreamtState, Searchable, WorldModel
 from worldmodel.world_model_options import DreamOptions
 
 SEED_RANGE = 2**31 - 1
@@ -46,7 +46,6 @@ class DreamBatch:
         self.uncertainty_limit = np.inf if uncertainty_limit is None else uncertainty_limit
         self.uncertainty_penalty = uncertainty_penalty
         self.imagined = model.imagine(start, n)
-        self._pays_stop = isinstance(self.imagined, PaysStop)
         self.steps = np.zeros(n, np.int64)
 
     def restart(self, rows: np.ndarray | None = None) -> None:
@@ -73,15 +72,15 @@ class DreamBatch:
         uncertainty = np.where(moves, predicted.uncertainty, 0.0)
         halted = uncertainty > self.uncertainty_limit
 
-        def paid(predicted_rewards: np.ndarray, temperature: float) -> np.ndarray:
+        def paid(predicted_rewards: np.ndarray, stops: np.ndarray | float) -> np.ndarray:
             gained = np.where(halted, np.minimum(predicted_rewards, 0.0), predicted_rewards)
-            stops = self.imagined.stop(temperature, seed) if self._pays_stop and noop.any() else 0.0
             moved = gained - self.uncertainty_penalty * uncertainty
             return np.where(moves, moved, np.where(noop, stops, INVALID_REWARD))
 
-        rewards = expected = paid(predicted.rewards, self.temperature)
+        stops = (0.0, 0.0) if predicted.stops is None else predicted.stops
+        rewards = expected = paid(predicted.rewards, stops[0])
         if predicted.expected is not None:
-            expected = paid(predicted.expected, 0.0)
+            expected = paid(predicted.expected, stops[1])
         dead_end = ~spaces.with_stop(self.imagined.counts, self.spec.stop).any(axis=-1)
         terminated = noop | halted | dead_end | (moves & predicted.terminated)
         return rewards, expected, terminated, ~terminated & (self.steps >= self.max_steps)

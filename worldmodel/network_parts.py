@@ -136,6 +136,11 @@ def sample_mixture(mixture: Mixture, temperature: tf.Tensor, seed: tf.Tensor, sc
     return mean + scale * sigma * tf.random.stateless_normal(tf.shape(mean), seeds[1])
 
 
+def mean_of_likeliest(mixture: Mixture) -> tf.Tensor:
+    """Return the mean of the most likely component of each mixture, float32 [.., D], as `sample_mixture` at τ = 0."""
+    return _of_component(mixture.mean, tf.argmax(mixture.logits, axis=-1))
+
+
 def _of_component(values: tf.Tensor, component: tf.Tensor) -> tf.Tensor:
     return tf.gather(values, component, batch_dims=component.shape.rank)
 

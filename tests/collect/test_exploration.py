@@ -99,6 +99,16 @@ def test_a_model_counts_how_often_each_rule_was_applied_in_its_data(task):
     assert [observer.times(x) for x in range(task.no_op)] == [taken[x] for x in range(task.no_op)] and len(taken) > 3
 
 
+def test_a_model_knows_the_matches_that_its_data_rewrite(task):
+    """The model has seen one rewrite, and knows only this match and matches of the same pattern and signature."""
+    episodes = random_episodes(task, 1, 1)
+    observer, taken = fitted(episodes, task).observer(), task.initial.match(*episodes[0].actions[0].tolist())
+    observer.begin(task.initial)
+    known = [match for match in task.initial.matches if observer.knows(match)]
+    assert taken in known and {match.xfer_id for match in known} == {taken.xfer_id}
+    assert len(known) < len(task.initial.matches)
+
+
 def test_a_model_expects_gains_from_patterns_that_gained():
     task = task_of(signs_and_products(), SIGNS_AND_PRODUCTS)
     observer = fitted(random_episodes(task, 60, 8), task).observer()

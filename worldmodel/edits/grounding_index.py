@@ -280,8 +280,11 @@ class GroundingIndex:
     def effects(self, matches: np.ndarray) -> np.ndarray:
         """Return int32 [k], the row of the effect of each match, int [k]; UNKNOWN if the effect is unknown."""
         self.update()
-        for match in np.unique(matches[self.effect_row.values[matches] == NOT_ASKED]).tolist():
-            effect = self.grounding.effect(match)
+        grounding, new = self.grounding, np.unique(matches[self.effect_row.values[matches] == NOT_ASKED]).tolist()
+        asked = [grounding.matches[match] for match in new]
+        grounding.rules.expect((match.pattern, grounding.match_signature(match)) for match in asked)
+        for match in new:
+            effect = grounding.effect(match)
             self.effect_row.data[match] = UNKNOWN if effect is None else self._add_effect(effect)
         return self.effect_row.values[matches]
 

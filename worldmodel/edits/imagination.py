@@ -55,6 +55,7 @@ class EditsObserver:
         self._locate(first.lost, first.appeared)
         self._begin_z()
         self._times = self.model.groundings.rules.times()
+        self._expected: dict[tuple[int, int | None], float] = {}  # results of `expects`
 
     def follow(self, action: Sequence[int], state: RewriteState) -> None:
         self.took(self.state.table.location(*self.real_action(action)), state)
@@ -143,8 +144,9 @@ class EditsObserver:
         number = self.follower.match(match_record(self.state, match))
         if number is None:
             return False
-        effect = self._index.effects(np.array([number]))[0]
-        return bool(effect >= 0 and self._index.seen.values[effect])
+        grounding = self._index.grounding
+        ground = grounding.matches[number]
+        return bool(grounding.rules.patterns[ground.pattern].effects.get(grounding.match_signature(ground)))
 
     def times(self, xfer_id: int) -> int:
         """Return the number of rewrites of a rule in the training data."""
@@ -154,7 +156,10 @@ class EditsObserver:
         """Return the median observed gain (ps) of the pattern of a match, or of its rule if the pattern has no data."""
         number = self.follower.match(match_record(self.state, match))
         pattern = None if number is None else self._index.grounding.matches[number].pattern
-        return self.model.costs.gains(match.xfer_id, pattern, None)[0]
+        named = match.xfer_id, pattern
+        if named not in self._expected:
+            self._expected[named] = self.model.costs.gains(*named, None)[0]
+        return self._expected[named]
 
 
 class EditsImagination:

@@ -347,13 +347,16 @@ class LearnedRules:
         return frozenset(learned.pattern.xfer_id for learned in self.patterns if learned.refuted)
 
     def meet(self, several: Iterable[tuple[int, Signature]]) -> None:
-        """Announce pairs for which `applies` and `effect` will be called; do nothing.
+        """Announce pairs for which `applies` will be called; do nothing.
 
         A subclass that asks a network overrides this method to evaluate all pairs in one batch.
 
         Args:
           several: (pattern number, signature) pairs.
         """
+
+    def expect(self, several: Iterable[tuple[int, Signature]]) -> None:
+        """Announce pairs for which `effect` will be called; see `meet`."""
 
     def applies(self, number: int, signature: Signature) -> bool:
         """Predict if a rule applies to a match with a pattern and a signature.

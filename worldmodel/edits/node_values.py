@@ -97,16 +97,21 @@ class NodeValues:
         return self._known.values[nodes]
 
 
-def single_node_costs(index: GroundingIndex, costs: NodeCosts) -> NodeValues:
+def single_node_costs(index: GroundingIndex, costs: NodeCosts, estimates: bool = True) -> NodeValues:
     """Return a function from node numbers, int [k], to the runtimes of these nodes by operator signature, float64 [k].
 
     Args:
       index: the grounding of the nodes.
       costs: the runtimes of operator signatures, in ps.
+      estimates: False to return 0 instead of an estimate where no runtime was logged.
     """
 
+    def of_node(node: int) -> float:
+        named = index.grounding.operator_signature(node)
+        return costs(*named) if estimates or costs.knows(*named) else 0.0
+
     def of_nodes(nodes: range) -> np.ndarray:
-        return np.array([costs(*index.grounding.operator_signature(node)) for node in nodes], np.float64)
+        return np.array([of_node(node) for node in nodes], np.float64)
 
     return NodeValues(of_nodes)
 

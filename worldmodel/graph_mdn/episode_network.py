@@ -24,7 +24,14 @@ import numpy as np
 import sonnet as snt
 import tensorflow as tf
 
-from worldmodel.network_parts import Mixture, Normaliser, log_likelihood, mixture_from_parameters, sample_mixture
+from worldmodel.network_parts import (
+    Mixture,
+    Normaliser,
+    log_likelihood,
+    mean_of_likeliest,
+    mixture_from_parameters,
+    sample_mixture,
+)
 
 SCALARS = 4  # inputs besides z: gain, saved, steps, uncertainty
 STEPS = 50.0  # number of steps that count as 1 in the inputs
@@ -197,10 +204,8 @@ class EpisodeState:
     def _drawn(self, inputs: tf.Tensor, rules: tf.Tensor, h: tf.Tensor, temperature: tf.Tensor, seed: tf.Tensor):
         h, heads = self.network.step(inputs, rules, h)
         mixture = Mixture(*[part[:, None] for part in heads.rewards])
-        rests, expected = (
-            self.network.rests.invert(sample_mixture(mixture, tau, seed))[:, 0]
-            for tau in (temperature, tf.zeros([]))
-        )
+        drawn = sample_mixture(mixture, temperature, seed), mean_of_likeliest(mixture)
+        rests, expected = (self.network.rests.invert(rest)[:, 0] for rest in drawn)
         return h, rests, expected, tf.sigmoid(heads.ends)
 
 

@@ -18,7 +18,6 @@ from worldmodel.edits.imagination import EditsImagination, EditsObserver, Replay
 from worldmodel.edits.logged_episodes import NO_OP, GroundedEpisode, initial_runtime
 from worldmodel.edits.simulator import UNKNOWN_EFFECT, Step
 from worldmodel.graph_mdn.episode_network import SCALARS, Sequences, inputs_of, padded
-from worldmodel.graph_mdn.neural_costs import NodeRows
 from worldmodel.graph_mdn.simulator import NeuralSimulator
 
 MIX = np.uint64(0x9E3779B97F4A7C15)  # an odd number, whose products spread the bits of a hash
@@ -28,7 +27,7 @@ class NeuralObserver(EditsObserver):
     """The observer of a real episode, with the latent state z and the recurrent state h of the dream."""
 
     def _begin_z(self) -> None:
-        self._rows, self._encoded = NodeRows(self._index, self.model.table), None  # (state, its z)
+        self._rows, self._encoded = self.model.node_rows(self._index), None  # (state, its z)
 
     @property
     def z(self) -> np.ndarray:
@@ -112,25 +111,17 @@ class NeuralImagination(EditsImagination):
             return super().advance(actions, rows, temperature, seed)
         # The mixture has learnt all errors of predictions without noise, so it is the only noise.
         before, imagined = self._gained.copy(), super().advance(actions, rows, 0.0, seed)
-        inputs = self._inputs(self._gained - before, imagined.uncertainty)
+        inputs = inputs_of(
+            self.z, self._percent * (self._gained - before), self._percent * self._gained, self._steps,
+            imagined.uncertainty,
+        )  # fmt: skip
         followed = self.model.episode_state(inputs, np.asarray(actions)[:, 0], self.h, temperature, seed)
         self.h = np.where(rows[:, None], followed.h, self.h)
         self._steps = self._steps + rows
         return Imagined(
             np.where(rows, imagined.rewards + followed.rests, 0.0), rows & followed.ends, imagined.uncertainty,
-            np.where(rows, imagined.rewards + followed.expected, 0.0),
+            np.where(rows, imagined.rewards + followed.expected, 0.0), (followed.rests, followed.expected),
         )  # fmt: skip
-
-    def stop(self, temperature: float, seed: tuple[int, int]) -> np.ndarray:
-        """Return float64 [n], the predicted reward of NO-OP in each rollout; see `worldmodel.base.PaysStop`."""
-        n = len(self._steps)
-        if self.model.episode_state is None:
-            return np.zeros(n)
-        inputs, no_op = self._inputs(np.zeros(n), np.zeros(n)), np.full(n, self.model.spec.n_rules)
-        return self.model.episode_state(inputs, no_op, self.h, temperature, seed).rests
-
-    def _inputs(self, gain: np.ndarray, uncertainty: np.ndarray) -> np.ndarray:
-        return inputs_of(self.z, self._percent * gain, self._percent * self._gained, self._steps, uncertainty)
 
 
 class NeuralReplayer(Replayer):
@@ -149,7 +140,7 @@ class NeuralReplayer(Replayer):
     def begin(self, simulator: NeuralSimulator, stretches: np.ndarray, episodes: list[GroundedEpisode]) -> None:
         model, starts, index = self.model, self.starts[stretches], simulator.index
         simulator.encode()
-        self._index, self._rows = index, NodeRows(index, model.table)
+        self._index, self._rows = index, model.node_rows(index)
         self._percent = model.percent(initial_runtime(index.grounding.first))
         self._h = np.zeros((len(stretches), model.hidden), np.float32)
         if model.episode_state is not None and starts.any():

@@ -24,7 +24,7 @@ from worldmodel.graph_mdn.graph_latents import CHANGES, GraphLatents, LatentNetw
 from worldmodel.graph_mdn.imagination import NeuralImagination, NeuralObserver, NeuralReplayer
 from worldmodel.graph_mdn.network import MatchNetwork, NodeBatch, NodeNetwork, Table
 from worldmodel.graph_mdn.network_inputs import MatchGraph, SignatureTable, match_batch
-from worldmodel.graph_mdn.neural_costs import CostLaws, NeuralCosts
+from worldmodel.graph_mdn.neural_costs import CostLaws, NeuralCosts, NodeRows
 from worldmodel.graph_mdn.neural_rules import Judge, NeuralRules
 from worldmodel.graph_mdn.simulator import NeuralSimulator
 from worldmodel.graph_mdn.training_batches import Examples, vocabulary_of
@@ -72,6 +72,7 @@ class GraphMDNWorldModel(EditsWorldModel):
           rewards, usual_rewards, best_trajectories: see `EditsWorldModel`.
         """
         self.table, self.examples = table, Examples.of(rules)
+        self._node_rows: dict[GroundingIndex, tuple[NodeRows, tuple[int, int]]] = {}
         self.vocabulary = vocabulary_of(rules, self.examples)
         sizes = len(self.vocabulary.structures), len(self.vocabulary.slots)
         self.match_networks = [
@@ -90,6 +91,14 @@ class GraphMDNWorldModel(EditsWorldModel):
         if config.hidden:
             self.episode_network = EpisodeNetwork(spec.n_rules, config.latent, config.hidden, config.mixture)
         super().__init__(spec, config, neural, costs, None, rewards, usual_rewards, best_trajectories)
+
+    def node_rows(self, index: GroundingIndex) -> NodeRows:
+        """Return the nodes of a grounding as rows of the signature table; the result is cached until the table grows.
+        """
+        sizes = len(self.table.operators), len(self.table.tensors)
+        if self._node_rows.get(index, (None, ()))[1] != sizes:
+            self._node_rows[index] = NodeRows(index, self.table), sizes
+        return self._node_rows[index][0]
 
     def use_latents(self) -> None:
         """Discard cached vectors, so that graphs are encoded with the current weights of `latent_network`."""

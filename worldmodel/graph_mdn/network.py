@@ -281,6 +281,10 @@ class MatchNetwork(snt.Module):
         copied = tf.reduce_sum(slots[:, width:] * choices.copies, axis=-1)
         return Judgement(self.applies(matches)[:, 0], tf.reduce_sum(structure, axis=-1), fits[:, 0] + copied)
 
+    def condition(self, batch: MatchBatch, table: Table) -> tf.Tensor:
+        """Return `Judgement.applies` alone, float32 [M]."""
+        return self.applies(self._matches(batch, *self.signatures(table)))[:, 0]
+
     def _beside(self, choices: Choices, table: Table) -> tf.Tensor:
         """Return the comparison of each filling with the operators and tensors of its match, [F, width + 2 · AXES].
 

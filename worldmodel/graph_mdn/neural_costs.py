@@ -341,7 +341,7 @@ class NeuralCosts:
           index: the grounding of the nodes.
         """
         table, memory = node_costs_at(index.grounding.first, self.memory.nodes), self.memory
-        single, unknown = single_node_costs(index, table), costs_unknown(index, table)
+        single, unknown = single_node_costs(index, table, estimates=False), costs_unknown(index, table)
 
         def recall(nodes: np.ndarray, keys: np.ndarray, paid: np.ndarray, before: np.ndarray) -> Logged:
             known = unknown(nodes) == 0 if self.recalls else np.zeros(len(nodes), bool)

@@ -1,12 +1,15 @@
 """Learned rules that recall what the data contain, and ask match networks about everything else.
 
-The `Judge` evaluates batches of matches with all networks of an ensemble and caches the verdicts. Networks that were
-trained on the same data from different initial weights agree where the data determine the answer, and disagree
-elsewhere (deep ensembles; Lakshminarayanan et al. 2017). A single network gave high probabilities to wrong effects,
-which controllers then exploited.
+The `Judge` evaluates batches of matches with all networks of an ensemble and caches the answers. It predicts the
+condition of every new match, but the effect of a match only when a dream rewrites the match. Effects take most of the
+time, and most matches are never rewritten.
+
+Networks that were trained on the same data from different initial weights agree where the data determine the answer,
+and disagree elsewhere (deep ensembles; Lakshminarayanan et al. 2017). A single network gave high probabilities to wrong
+effects, which controllers then exploited.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -15,7 +18,7 @@ import tensorflow as tf
 from rlflow.env.features import AXES
 from worldmodel.edits.learned_rules import Effect, LearnedRules, Signature, complete_effect
 from worldmodel.graph_mdn.effects import COPIES, Choices, Offer, Vocabulary, choices_of
-from worldmodel.graph_mdn.network import TABLE, Judgement, MatchNetwork, Table
+from worldmodel.graph_mdn.network import TABLE, MatchNetwork, Table
 from worldmodel.graph_mdn.network_inputs import EDGE_COLUMNS, Asked, MatchBatch, MatchGraph, SignatureTable, match_batch
 
 AT_ONCE = 256  # largest number of matches in a batch
@@ -34,11 +37,10 @@ MATCH_SIGNATURE = (  # inputs of any size, so that the network is traced once
 )
 
 
-class Verdict(NamedTuple):
-    """The prediction of an ensemble for one match.
+class LikelyEffect(NamedTuple):
+    """The prediction of an ensemble for the effect of one match.
 
     Attributes:
-      applies: the probability that the rule applies, as the mean over the networks.
       effect: the most probable structure with the most probable filling of each slot, by the mean probability over the
         networks; None if no match with the same wiring was ever rewritten.
       sure: the smallest probability that a network of the ensemble gives to this effect. Fillings that differ only in
@@ -46,13 +48,12 @@ class Verdict(NamedTuple):
         contents do not change the cost.
     """
 
-    applies: float
     effect: Effect | None
     sure: float
 
 
 class Judge:
-    """An ensemble of match networks that predicts a `Verdict` for a match and caches it.
+    """An ensemble of match networks that predicts conditions and effects of matches and caches them.
 
     Attributes:
       networks: the ensemble.
@@ -62,44 +63,58 @@ class Judge:
 
     def __init__(self, networks: Sequence[MatchNetwork], vocabulary: Vocabulary, table: SignatureTable):
         self.networks, self.vocabulary, self.table = networks, vocabulary, table
-        self._call = tf.function(self._all, input_signature=MATCH_SIGNATURE, autograph=False)
-        self._known: dict[Asked, Verdict] = {}
+        matches, _, of_table = MATCH_SIGNATURE
+        self._call_conditions = tf.function(self._conditions, input_signature=(matches, of_table), autograph=False)
+        self._call_effects = tf.function(self._effects, input_signature=MATCH_SIGNATURE, autograph=False)
+        self._applies: dict[Asked, float] = {}
+        self._likely: dict[Asked, LikelyEffect] = {}
 
-    def __call__(self, asked: Asked) -> Verdict:
-        if asked not in self._known:
-            self.consider([asked])
-        return self._known[asked]
+    def _conditions(self, *batch) -> list[tf.Tensor]:
+        return [tf.sigmoid(network.condition(*batch)) for network in self.networks]
 
-    def _all(self, *batch) -> list[Judgement]:
-        return [network(*batch) for network in self.networks]
+    def _effects(self, *batch) -> list[tuple[tf.Tensor, tf.Tensor]]:
+        return [network(*batch)[1:] for network in self.networks]
 
-    def consider(self, several: Sequence[Asked]) -> None:
-        """Compute and cache the verdicts of matches without a cached verdict, in batches of at most AT_ONCE matches."""
-        new = list(dict.fromkeys(asked for asked in several if asked not in self._known))
-        for first in range(0, len(new), AT_ONCE):
-            part = new[first : first + AT_ONCE]
-            self._known |= zip(part, self._judged(part), strict=True)
+    def applies(self, asked: Asked) -> float:
+        """Return the probability that the rule applies to a match, as the mean over the networks."""
+        self.meet([asked])
+        return self._applies[asked]
 
-    def _judged(self, several: list[Asked]) -> list[Verdict]:
+    def effect(self, asked: Asked) -> LikelyEffect:
+        """Return the most probable effect of a match."""
+        self.expect([asked])
+        return self._likely[asked]
+
+    def meet(self, several: Iterable[Asked]) -> None:
+        """Compute and cache the answers of `applies` for matches without a cached answer."""
+        for part in _batches(several, self._applies):
+            matches = match_batch([MatchGraph.of(asked, self.table) for asked in part])
+            applies = np.mean(self._call_conditions(matches, Table.of(self.table)), axis=0)
+            self._applies |= zip(part, applies.tolist(), strict=True)
+
+    def expect(self, several: Iterable[Asked]) -> None:
+        """Compute and cache the answers of `effect` for matches without a cached answer."""
+        for part in _batches(several, self._likely):
+            self._likely |= zip(part, self._likely_effects(part), strict=True)
+
+    def _likely_effects(self, several: list[Asked]) -> list[LikelyEffect]:
         offers = [Offer.of(self.vocabulary, self.table, asked) for asked in several]
         choices, named = choices_of(offers), [slot for offer in offers for slot in offer.named]
         matches = match_batch([MatchGraph.of(asked, self.table) for asked in several])
-        judged = self._call(matches, choices, Table.of(self.table))
-        applies = np.mean([tf.sigmoid(one.applies).numpy() for one in judged], axis=0)
-        structures = np.stack([segment_softmax(one.structures.numpy(), choices.structure_owners) for one in judged])
-        fillings = np.stack([segment_softmax(one.fillings.numpy(), choices.filling_owners) for one in judged])
+        judged = self._call_effects(matches, choices, Table.of(self.table))
+        structures = np.stack([segment_softmax(of_one.numpy(), choices.structure_owners) for of_one, _ in judged])
+        fillings = np.stack([segment_softmax(of_one.numpy(), choices.filling_owners) for _, of_one in judged])
         bounds = Bounds.of(choices, len(several))
-        result = []
-        for owner, asked in enumerate(several):
-            effect, sure = self._likeliest(owner, asked, named, choices, bounds, structures, fillings)
-            result.append(Verdict(float(applies[owner]), effect, sure))
-        return result
+        return [
+            self._likeliest(owner, asked, named, choices, bounds, structures, fillings)
+            for owner, asked in enumerate(several)
+        ]
 
     def _likeliest(
         self, owner: int, asked: Asked, named: list, choices: Choices, bounds: "Bounds", structures: np.ndarray,
         fillings: np.ndarray,
-    ) -> tuple[Effect | None, float]:  # fmt: skip
-        """Return the most probable effect of a match and its certainty (see `Verdict`).
+    ) -> LikelyEffect:  # fmt: skip
+        """Return the most probable effect of a match.
 
         Args:
           owner: the index of the match.
@@ -112,7 +127,7 @@ class Judge:
         """
         first, end = bounds.structures[owner : owner + 2].tolist()
         if first == end:
-            return None, 0.0
+            return LikelyEffect(None, 0.0)
         best = first + int(structures[:, first:end].mean(axis=0).argmax())
         sure, chosen = structures[:, best], ([], [])  # operators, tensors
         for slot in range(bounds.slots[best], bounds.slots[best + 1]):
@@ -127,7 +142,14 @@ class Judge:
                 sure = sure * of_slot[:, likeliest]
         pattern, signature = asked
         ranks = dict(zip(signature[len(pattern.nodes) :], pattern.rank_signatures, strict=True))
-        return self.vocabulary.effect(int(choices.structures[best]), *chosen, ranks), float(sure.min())
+        effect = self.vocabulary.effect(int(choices.structures[best]), *chosen, ranks)
+        return LikelyEffect(effect, float(sure.min()))
+
+
+def _batches(several: Iterable[Asked], known: Mapping[Asked, object]) -> Iterator[list[Asked]]:
+    """Return the matches that are not in `known`, each once, in batches of at most AT_ONCE matches."""
+    new = list(dict.fromkeys(asked for asked in several if asked not in known))
+    return (new[first : first + AT_ONCE] for first in range(0, len(new), AT_ONCE))
 
 
 class Bounds(NamedTuple):
@@ -206,16 +228,25 @@ class NeuralRules(LearnedRules):
         return result
 
     def meet(self, several: Iterable[tuple[int, Signature]]) -> None:
-        asked = [(self.patterns[number], signature) for number, signature in several]
-        if self.recalls:
-            asked = [(learned, signature) for learned, signature in asked if not learned.settles(signature)]
-        self.judge.consider([(learned.pattern, signature) for learned, signature in asked])
+        asked = [(self.patterns[number].pattern, signature) for number, signature in several
+                 if self._recalled_condition(number, signature) is None]  # fmt: skip
+        self.judge.meet(asked)
 
-    def applies(self, number: int, signature: Signature) -> bool:
+    def expect(self, several: Iterable[tuple[int, Signature]]) -> None:
+        asked = [(self.patterns[number].pattern, signature) for number, signature in several
+                 if not (self.recalls and self.patterns[number].effects.get(signature))]  # fmt: skip
+        self.judge.expect(asked)
+
+    def _recalled_condition(self, number: int, signature: Signature) -> bool | None:
+        """Return if a rule applies to a match; None if the judge has to predict it."""
         learned = self.patterns[number]
         if self.recalls and (signature in learned.effects or signature in learned.refuted):
             return signature in learned.effects
-        return learned.pattern.xfer_id not in self.judged or self.judge((learned.pattern, signature)).applies >= 0.5
+        return None if learned.pattern.xfer_id in self.judged else True
+
+    def applies(self, number: int, signature: Signature) -> bool:
+        recalled = self._recalled_condition(number, signature)
+        return self.judge.applies((self.patterns[number].pattern, signature)) >= 0.5 if recalled is None else recalled
 
     def effect(self, number: int, signature: Signature) -> tuple[Effect | None, bool]:
         """Return (effect, sure): the recorded effect, or else the most probable effect.
@@ -230,7 +261,7 @@ class NeuralRules(LearnedRules):
         learned = self.patterns[number]
         if self.recalls and (seen := learned.effects.get(signature)):
             return complete_effect(seen), True
-        _, effect, sure = self.judge((learned.pattern, signature))
+        effect, sure = self.judge.effect((learned.pattern, signature))
         return effect, sure >= self.least_sure
 
     def calibrate(self, others: LearnedRules) -> None:
@@ -249,10 +280,10 @@ class NeuralRules(LearnedRules):
                 if effects and not self.patterns[number].settles(signature):
                     asked.append((learned.pattern, signature))
                     seen.append(effects)
-        self.judge.consider(asked)
-        verdicts = [self.judge(match) for match in asked]
-        sure = np.array([verdict.sure for verdict in verdicts])
-        right = np.array([verdict.effect in effects for verdict, effects in zip(verdicts, seen, strict=True)], bool)
+        self.judge.expect(asked)
+        likely = [self.judge.effect(match) for match in asked]
+        sure = np.array([one.sure for one in likely])
+        right = np.array([one.effect in effects for one, effects in zip(likely, seen, strict=True)], bool)
         self.least_sure = least_sure(sure, right)
 
 

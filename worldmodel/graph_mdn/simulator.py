@@ -15,7 +15,6 @@ from worldmodel.edits.neighbourhood import (
     neighbourhoods,
 )
 from worldmodel.edits.simulator import BY_ANALOGY, NEW_NEIGHBOURHOOD, UNKNOWN_EFFECT, Step
-from worldmodel.graph_mdn.neural_costs import NodeRows
 
 Cells = tuple[np.ndarray, np.ndarray]  # (int [k] indices of states, int [k] nodes)
 OFFSET = 2.0  # largest offset of the cost of a graph, in standard deviations of the sum of the costs of its nodes
@@ -60,7 +59,7 @@ class NeuralSimulator:
         self.model, self.index = model, index
         self.states = DreamStates(index, list(nodes), model.spec.n_rules, model.costs.reach + 1, model.latent + 1)
         self._encodes = False
-        self._rows = NodeRows(index, model.costs.table)
+        self._rows = model.node_rows(index)
         self._recalled = model.costs.recalled(index)
         self._bounds = model.costs.gains.bounds(model.spec.n_rules)
         self._sure = SURE_GAIN * model.costs.memory.usual_gain * initial_runtime(index.grounding.first)

@@ -176,7 +176,7 @@ class MatchBatches:
 
 def _some(random: np.random.Generator, size: int, stood: int) -> list[int]:
     """Return FILLINGS of `size` indices in ascending order: `stood` and random other ones."""
-    others = random.choice(size - 1, FILLINGS - 1, replace=False)
+    others = random.permutation(size - 1)[: FILLINGS - 1]
     return sorted([stood, *(others + (others >= stood)).tolist()])
 
 

@@ -28,7 +28,7 @@ from worldmodel.graph_mdn.effects import COPIES, Offer, choices_of, sums
 from worldmodel.graph_mdn.network import Comparison, MatchNetwork, NodeNetwork, Table
 from worldmodel.graph_mdn.network_inputs import EDGE_COLUMNS, NUMBERS, PAIR, MatchGraph, match_batch
 from worldmodel.graph_mdn.neural_costs import NodeRows, joined_nodes
-from worldmodel.graph_mdn.neural_rules import SURE_EFFECT, Judge, NeuralRules, Verdict, least_sure, segment_softmax
+from worldmodel.graph_mdn.neural_rules import SURE_EFFECT, Judge, LikelyEffect, NeuralRules, least_sure, segment_softmax
 from worldmodel.graph_mdn.simulator import OFFSET, NeuralSimulator, _combined
 from worldmodel.graph_mdn.training import observed, train
 from worldmodel.graph_mdn.training_batches import REWRITTEN, Examples, MatchBatches, vocabulary_of, whole_graphs
@@ -288,6 +288,22 @@ def test_a_dream_that_comes_back_to_a_graph_has_gained_nothing_since(trained, mo
     assert returns > 20 and max(map(len, gained)) > 3
 
 
+@eager()
+def test_a_dream_predicts_only_the_effects_that_it_needs(trained, monkeypatch):
+    """A dream rewrites one match; the networks predict this effect and no other one."""
+    model, task, asked = trained[0], task_of(signs_and_products(), SIGNS_AND_PRODUCTS), []
+    rules = model.groundings.rules
+    monkeypatch.setattr(model.groundings, "known", {})
+    monkeypatch.setattr(rules, "recalls", False)
+    monkeypatch.setattr(rules.judge, "expect", lambda several: asked.extend(several))
+    monkeypatch.setattr(rules.judge, "effect", lambda match: LikelyEffect(None, 0.0))
+    imagined = model.imagine(task.initial, 2)
+    assert imagined.counts[0].sum() > 1 and not asked
+    rule = int(np.flatnonzero(imagined.counts[0])[0])
+    imagined.advance(np.array([[rule, 0], [rule, 0]]), np.array([True, False]), 0.0, (0, 0))
+    assert [pattern.xfer_id for pattern, _ in asked] == [rule]
+
+
 @pytest.mark.nightly
 @eager()
 def test_a_killed_and_resumed_training_equals_an_uninterrupted_one(undisturbed, tmp_path, monkeypatch):
@@ -430,10 +446,11 @@ def test_a_verdict_does_not_depend_on_other_matches_in_the_batch(trained):
     model, _ = trained
     several = model.examples.rewritten
     together, singly = (Judge(model.match_networks, model.vocabulary, model.table) for _ in range(2))
-    together.consider(several)
+    together.meet(several)
+    together.expect(several)
     for asked in several:
-        one, other = together(asked), singly(asked)
-        assert one.effect == other.effect and one.applies == pytest.approx(other.applies, abs=1e-5)
+        assert together.effect(asked).effect == singly.effect(asked).effect
+        assert together.applies(asked) == pytest.approx(singly.applies(asked), abs=1e-5)
 
 
 @eager()
@@ -449,10 +466,12 @@ def test_a_verdict_on_which_networks_disagree_is_not_sure(learnt):
     both, *each = (Judge(some, vocabulary, table) for some in (networks, networks[:1], networks[1:]))
     agreed, differed = 0, 0
     for judge in (both, *each):
-        judge.consider(examples.rewritten[:20])  # One pass of the judge's networks answers all questions.
+        judge.meet(examples.rewritten[:20])  # one pass of the judge's networks for all conditions,
+        judge.expect(examples.rewritten[:20])  # and one for all effects
     for asked in examples.rewritten[:20]:
-        said, (one, other) = both(asked), (judge(asked) for judge in each)
-        assert said.applies == pytest.approx((one.applies + other.applies) / 2, abs=1e-6)
+        applies, *of_each = (judge.applies(asked) for judge in (both, *each))
+        assert applies == pytest.approx(sum(of_each) / 2, abs=1e-6)
+        said, one, other = (judge.effect(asked) for judge in (both, *each))
         if one.effect == other.effect:
             assert said.effect == one.effect and said.sure == pytest.approx(min(one.sure, other.sure), rel=1e-4)
             agreed += 1
@@ -473,8 +492,11 @@ def test_only_rules_that_were_ever_refuted_are_judged(trained):
     assert known - judged
 
     class Refuses:
-        def __call__(self, asked):
-            return Verdict(0.0, None, 0.0)
+        def applies(self, asked):
+            return 0.0
+
+        def effect(self, asked):
+            return LikelyEffect(None, 0.0)
 
     doubtful = NeuralRules.of(rules, Refuses(), recalls=False)
     assert {asked for asked in known if not doubtful.applies(*asked)} == judged
