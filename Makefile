@@ -29,7 +29,7 @@ docs: .venv/ready
 	$(BIN)/python -m rlflow.runs.config
 	$(BIN)/python -m benchmarks.record
 
-# All pages of docs/results, about six hours on two calm cores; goes on where it was stopped.
+# All pages of docs/results, about twelve hours on two calm cores; goes on where it was stopped.
 # `make results EXPORTERS=PATH` names the Python that has the exporters (benchmarks/exports).
 results: .venv/ready
 	$(BIN)/python -m benchmarks $(if $(EXPORTERS),--exporter-python $(EXPORTERS))

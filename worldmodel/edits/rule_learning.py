@@ -41,20 +41,24 @@ from worldmodel.edits.logged_episodes import (
 )
 
 
-def learn_exceptions(rules: LearnedRules, logs: Sequence[LoggedEdits]) -> None:
+def learn_exceptions(rules: LearnedRules, logs: Sequence[LoggedEdits], repeated: Sequence[int]) -> None:
     """Learn the exceptions of all patterns, from states in which a pattern predicts a match that is not logged.
 
     Args:
       rules: the learned rules; their `single_consumers` and `refuted` are set.
       logs: the logged edits of the episodes.
+      repeated: for each episode, the number of first steps that an earlier episode logged; see `repeated_steps`.
     """
     promises: dict[int, _Promises] = {}  # by pattern number
-    groundings: dict[Edit, Grounding] = {}
-    for log in logs:
-        grounding = groundings.setdefault(log.edits[0], Grounding(rules, log.edits[0], waits=False))
-        census = _Census(grounding, log.edits[0], promises)
-        for edit, match in zip(log.edits[1:], log.taken, strict=True):
-            census.follow(edit, match)
+    censuses: dict[Edit, _Census] = {}
+    for log, steps in zip(logs, repeated, strict=True):
+        first = log.edits[0]
+        if first not in censuses:
+            censuses[first] = _Census(Grounding(rules, first, waits=False), promises)
+        census = censuses[first]
+        census.begin(first)
+        for t, (edit, match) in enumerate(zip(log.edits[1:], log.taken, strict=True)):
+            census.follow(edit, match, is_new=t >= steps)
     for pattern, of_pattern in promises.items():
         of_pattern.settle(rules.patterns[pattern])
 
@@ -98,25 +102,37 @@ class _Promises:
 
 
 class _Census:
-    """A comparison of predicted and logged matches in the states of one episode.
+    """A comparison of predicted and logged matches in the states of episodes that begin with the same graph.
 
     Args:
-      grounding: the grounding of the episode, without waiting matches.
-      first: the first edit of the episode.
+      grounding: the grounding of the episodes, without waiting matches.
       promises: {pattern number: its statistics}; updated.
     """
 
-    def __init__(self, grounding: Grounding, first: Edit, promises: dict[int, _Promises]):
+    def __init__(self, grounding: Grounding, promises: dict[int, _Promises]):
         self.grounding, self.promises = grounding, promises
+        self.matches_of: dict[int, list[int]] = {}  # node → matches that contain the node
+        self.listed = 0
+        self.begun_with = 0  # matches that were compared in the initial graph
+
+    def begin(self, first: Edit) -> None:
+        """Begin an episode whose first edit is `first`."""
+        grounding = self.grounding
         self.follower = EpisodeFollower(grounding, first)
         self.present = set(self.follower.nodes.values())
         self.n_consumers = Counter(t for node in self.present for t in set(grounding.nodes[node][1]))
         self.real = {self.follower.match(match) for match in first.appeared}
-        self.matches_of: dict[int, list[int]] = {}  # node → matches that contain the node
-        self.listed = 0
-        self._look(range(len(grounding.matches)))
+        self._look(range(self.begun_with, len(grounding.matches)))
+        self.begun_with = len(grounding.matches)
 
-    def follow(self, edit: Edit, taken: MatchRecord | None) -> None:
+    def follow(self, edit: Edit, taken: MatchRecord | None, is_new: bool) -> None:
+        """Follow one step of the episode.
+
+        Args:
+          edit: the edit of the step.
+          taken: the rewritten match; see `LoggedEdits`.
+          is_new: False if an earlier episode has come to the same state, so that nothing is compared.
+        """
         follower, before = self.follower, self.present
         self.real -= {follower.match(match) for match in edit.lost}
         follower.follow(edit, taken)
@@ -126,7 +142,8 @@ class _Census:
             for node in nodes:
                 for tensor in set(self.grounding.nodes[node][1]):
                     self.n_consumers[tensor] += sign
-        self._look(self._matches_near(before ^ self.present))
+        if is_new:
+            self._look(self._matches_near(before ^ self.present))
 
     def _matches_near(self, changed: set[int]) -> set[int]:
         """Return the matches of changed nodes, and of the producers and consumers of their input tensors."""
@@ -173,7 +190,7 @@ def learn_rules(episodes: Sequence[Episode], logs: Sequence[LoggedEdits], repeat
     rules = LearnedRules(symmetric_rules(episodes, logs))
     for log, steps in zip(logs, repeated, strict=True):
         _learn_episode(rules, log, steps)
-    learn_exceptions(rules, logs)
+    learn_exceptions(rules, logs, repeated)
     return rules
 
 
