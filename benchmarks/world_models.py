@@ -13,12 +13,12 @@ which no agent learns.
 
 *agents*: PPO and CMA-ES learn in the dream of graph-mdn, in two iterations as by default (controllers/iterations.py).
 The first RANDOM_SHARE of the interactions are random. PPO learns in the dream of graph-mdn and plays the others,
-graph-mdn learns again from all of them, and each agent learns in this dream. The agents then act on the real graph in
-one greedy and eight sampled episodes of at most 200 steps, and the cheapest graph that any of them visits counts. PPO also
-learns in dreams of the temperatures 0.5, 1.5 and 2. The controls are PPO before its training (the policy prior alone),
-PPO before its training and without the prior, greedy descent and beam search. Beam search runs twice: with as many
-rewrites of the real graph as the world model learnt from, and for BEAM_SECONDS, about as long as all learning. *played*
-is the cheapest graph of the episodes that the world model learnt from.
+graph-mdn learns again from all of them, and each agent learns in this dream. PPO also learns in dreams of the
+temperatures 0.5, 1.5 and 2. The agents then act on the real graph in one greedy and eight sampled episodes of at most
+200 steps, and the cheapest graph that any of them visits counts. The controls are PPO before its training (the policy
+prior alone), PPO before its training and without the prior, greedy descent and beam search. Beam search runs twice:
+with as many rewrites of the real graph as the world model learnt from, and for BEAM_SECONDS, about as long as all
+learning. *played* is the cheapest graph of the episodes that the world model learnt from.
 
 *dreams* compares the return of the agent's greedy episode in the dream with its return on the real graph. Figures 6 and
 7 and table 3 of the RLFlow paper show the same quantities. All costs are estimates. A gain is the reduction of the cost
