@@ -9,6 +9,7 @@ and disagree elsewhere (deep ensembles; Lakshminarayanan et al. 2017). A single 
 effects, which controllers then exploited.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Self
 
@@ -234,8 +235,12 @@ class NeuralRules(LearnedRules):
 
     def expect(self, several: Iterable[tuple[int, Signature]]) -> None:
         asked = [(self.patterns[number].pattern, signature) for number, signature in several
-                 if not (self.recalls and self.patterns[number].effects.get(signature))]  # fmt: skip
+                 if not self._recalled_effects(number, signature)]  # fmt: skip
         self.judge.expect(asked)
+
+    def _recalled_effects(self, number: int, signature: Signature) -> Counter[Effect] | None:
+        """Return the recorded effects of a match; None or no effect if the judge has to predict one."""
+        return self.patterns[number].effects.get(signature) if self.recalls else None
 
     def _recalled_condition(self, number: int, signature: Signature) -> bool | None:
         """Return if a rule applies to a match; None if the judge has to predict it."""
@@ -258,10 +263,9 @@ class NeuralRules(LearnedRules):
           number: the number of the pattern.
           signature: the signature of the match.
         """
-        learned = self.patterns[number]
-        if self.recalls and (seen := learned.effects.get(signature)):
+        if seen := self._recalled_effects(number, signature):
             return complete_effect(seen), True
-        effect, sure = self.judge.effect((learned.pattern, signature))
+        effect, sure = self.judge.effect((self.patterns[number].pattern, signature))
         return effect, sure >= self.least_sure
 
     def calibrate(self, others: LearnedRules) -> None:
