@@ -15,10 +15,10 @@ which no agent learns.
 The first RANDOM_SHARE of the interactions are random. PPO learns in the dream of graph-mdn and plays the others,
 graph-mdn learns again from all of them, and each agent learns in this dream. PPO also learns in dreams of the
 temperatures 0.5, 1.5 and 2. The agents then act on the real graph in one greedy and eight sampled episodes of at most
-200 steps, and the cheapest graph that any of them visits counts. The controls are PPO before its training (the policy
-prior alone), PPO before its training and without the prior, greedy descent and beam search. Beam search runs twice:
-with as many rewrites of the real graph as the world model learnt from, and for BEAM_SECONDS, about as long as all
-learning. *played* is the cheapest graph of the episodes that the world model learnt from.
+`controller.max_steps` steps, and the cheapest graph that any of them visits counts. The controls are PPO before its
+training (the policy prior alone), PPO before its training and without the prior, greedy descent and beam search. Beam
+search runs twice: with as many rewrites of the real graph as the world model learnt from, and for BEAM_SECONDS, about
+as long as all learning. *played* is the cheapest graph of the episodes that the world model learnt from.
 
 *dreams* compares the return of the agent's greedy episode in the dream with its return on the real graph. Figures 6 and
 7 and table 3 of the RLFlow paper show the same quantities. All costs are estimates. A gain is the reduction of the cost
@@ -55,8 +55,8 @@ AGENTS = {  # name in the tables → (name of the controller, options of the dre
     "ppo, τ=1.5": ("ppo", {"temperature": 1.5}),
     "ppo, τ=2": ("ppo", {"temperature": 2.0}),
 }
-# Largest share of held-out steps; sampled episodes of an acting agent; largest number of steps of its episodes.
-TEST_SHARE, SAMPLES, STEPS = 0.2, 8, 200
+# Largest share of held-out steps; sampled episodes of an acting agent.
+TEST_SHARE, SAMPLES = 0.2, 8
 RANDOM_SHARE = 0.75  # share of random steps among the interactions of the agents, about as by default
 BEAM_SECONDS = 600
 COLUMNS = {  # column head of the table "fidelity" → path of the figure in the result of `worldmodel.fidelity.fidelity`
@@ -177,7 +177,7 @@ class Learning:
         return agent.train(partial(self.dreams, model, **options), self.seed, self.folder / name)
 
     def real(self) -> GraphRewriteEnv:
-        return GraphRewriteEnv(self.task, self.spec.make_reward(), STEPS, with_graph=False)
+        return GraphRewriteEnv(self.task, self.spec.make_reward(), self.config.controller.max_steps, with_graph=False)
 
     def played(self, agent, number: int = 1) -> list[Episode]:
         """Return one greedy and then SAMPLES sampled episodes on the real graph.
@@ -260,7 +260,7 @@ def agents_of(model: str, seed: int, interactions: int, agents: Sequence[str]) -
         started = time.perf_counter()
         held_out, training = learning.episodes
         budget = interactions - interactions_of([*held_out, *training])
-        learn_in_iterations(learning, training, count, budget, STEPS)
+        learn_in_iterations(learning, training, count, budget)
         seconds, world_model = time.perf_counter() - started, learning.model(count)
         judging = {"fidelity": fidelity(learning.model(count), held_out, training), "seconds": seconds}
         ppo = learning.agent(world_model, "ppo")

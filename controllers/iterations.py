@@ -7,8 +7,8 @@ that are too optimistic; its real episodes then correct the predictions.
 The results compare the returns that the world model predicts for the controller's new episodes with the real ones,
 `before` and `after` training on them. The model of `before` has not seen these episodes, so its errors over the
 iterations show whether false predictions become rarer. The budget `iterations.interactions` is divided equally among
-the further iterations. No episode begins that might exceed the share of its iteration. Every step can be resumed or
-repeated with identical bytes.
+the further iterations. The last episode of an iteration is truncated when the share is used up. Every step can be
+resumed or repeated with identical bytes.
 
 A run optimises one ONNX model. `collect.also` names runs of other ONNX models whose random episodes are added. The
 episodes are sorted by the hashes of the ONNX models, so all these runs learn the same world model.
@@ -41,7 +41,7 @@ class Steps(Protocol):
 
 
 def learn_in_iterations(
-    steps: Steps, episodes: Sequence[Episode], count: int, interactions: int, shortest: int,
+    steps: Steps, episodes: Sequence[Episode], count: int, interactions: int,
     report: Callable[[dict], None] | None = None,
 ) -> dict:
     """Train a world model in iterations, each on the real episodes of a controller that exploits the model's errors.
@@ -51,7 +51,6 @@ def learn_in_iterations(
       episodes: the episodes of iteration 1.
       count: the number of iterations.
       interactions: the budget of real steps for all iterations after the first.
-      shortest: the smallest number of real steps that each iteration after the first must be allowed to make.
       report: receives the entry of each iteration after the first.
 
     Returns:
@@ -61,13 +60,10 @@ def learn_in_iterations(
       controller's dreams, "after" with the model that was trained on the new episodes as well.
 
     Raises:
-      RLFlowError: the budget leaves fewer than `shortest` real steps for an iteration.
+      RLFlowError: the budget is smaller than the number of iterations after the first.
     """
-    if count > 1 and interactions // (count - 1) < shortest:
-        raise RLFlowError(
-            f"iterations.interactions={interactions} is too small: {count} iterations need {shortest} real steps for "
-            "each further one (controller.max_steps)"
-        )
+    if interactions < count - 1:
+        raise RLFlowError(f"iterations.interactions={interactions} is too small for {count} iterations")
     results, given = steps.learn(1, episodes), interactions_of(episodes)
     iterations = [{"iteration": 1, "episodes": len(episodes), "interactions": given}]
     for number in range(2, count + 1):

@@ -18,6 +18,7 @@ turn (KINDS):
 real environment.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import count
@@ -62,9 +63,10 @@ class Recorder(gymnasium.Wrapper):
       known: a path that was played before. While an episode follows this path, its states are restored from the path
         instead of computed.
       copied: the number of restored steps.
+      most: the number of other valid steps after which an episode is truncated.
     """
 
-    known = NOWHERE
+    known, most = NOWHERE, math.inf
 
     def reset(self, *, seed: int | None = None, options: dict | None = None):
         result = self.env.reset(seed=seed, options=options)
@@ -83,7 +85,8 @@ class Recorder(gymnasium.Wrapper):
             self.actions.append(action)
             self.states.append(self.env.unwrapped.state)
             self.states[-1].arrays()  # Encoding each state at once is incremental.
-        return result
+        after, reward, terminated, truncated, info = result
+        return after, reward, terminated, truncated or len(self.actions) - self.copied >= self.most, info
 
 
 class Player:
@@ -111,7 +114,7 @@ class Player:
         """
         return self._played(self.controller, k, seed, greedy=k == 0)
 
-    def turn(self, k: int, seed: int, before: Sequence[Episode]) -> Episode:
+    def turn(self, k: int, seed: int, before: Sequence[Episode], most: float = math.inf) -> Episode:
         """Play episode k of an iteration; see the module docstring.
 
         If the environment can restore states, steps of the best path are not played again.
@@ -120,8 +123,9 @@ class Player:
           k: the index of the episode.
           seed: the seed of the episode.
           before: the earlier episodes of the iteration.
+          most: the number of interactions after which the episode is truncated; a restored step is none.
         """
-        self._recorder.known = NOWHERE
+        self._recorder.known, self._recorder.most = NOWHERE, most
         kind = KINDS[k % len(KINDS)]
         if k == 0:
             return self.episode(k, seed)
@@ -133,12 +137,12 @@ class Player:
             return self._played(self._untrained, k, seed, greedy=True)
         if kind == "sample":
             return self.episode(k, seed)
-        left = int(rng.integers(len(best.actions) + 1))
+        left = int(rng.integers((len(best.actions) if restores else min(len(best.actions), most)) + 1))
         if kind == "detour":
             used = Counter(rule for one in before for rule in one.actions[one.copied : one.copied + CHAIN, 0].tolist())
             detour = _Detour(self.controller, self._latent, best.actions, left, used)
             return self._played(detour, k, seed, greedy=True)
-        steps = min(max(EXCURSION, left), self.env.max_steps - left)
+        steps = min(max(EXCURSION, left), self.env.max_steps - left, most if restores else most - left)
         observer = self._model.observer()
         observer = observer if isinstance(observer, ExplorationObserver) else None
         restored = best.states[: left + 1] if restores else ()
@@ -248,7 +252,7 @@ def play_iteration(
     Args:
       player: the player of the controller.
       folder: the folder of the shards.
-      interactions: the largest number of real steps; no episode begins that might exceed it.
+      interactions: the largest number of real steps; the last episode is truncated when it reaches this number.
       most: the largest number of episodes; this limit ends an iteration whose episodes have hardly any steps.
       seed: the seed of episode k is derived from (*seed, k).
       progress: a tqdm-like object that counts interactions, or None.
@@ -258,18 +262,18 @@ def play_iteration(
     """
     episodes: list[Episode] = []
 
-    def more() -> bool:
-        return len(episodes) < most and interactions_of(episodes) + player.env.max_steps <= interactions
+    def left() -> int:
+        return interactions - interactions_of(episodes) if len(episodes) < most else 0
 
     for shard in count():
-        if not more():
+        if not left():
             return episodes
         path, first = shard_path(folder, shard), len(episodes)
         episodes += _read_episodes(path, first)
         if len(episodes) == first:
-            while more() and len(episodes) < first + SHARD_EPISODES:
+            while left() and len(episodes) < first + SHARD_EPISODES:
                 k = len(episodes)
-                episodes.append(player.turn(k, derive_seed(*seed, k), episodes))
+                episodes.append(player.turn(k, derive_seed(*seed, k), episodes, left()))
             write_shard(path, episodes[first:])
         if progress is not None:
             progress.update(interactions_of(episodes[first:]))

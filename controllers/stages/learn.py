@@ -312,9 +312,7 @@ def train_world_model(run) -> dict:
             return known | learn_world_model(run, episodes, run.path / "world-model")
         steps = RunIterations(run, own)
         known["folder"] = steps.path.name
-        return known | learn_in_iterations(
-            steps, episodes, count, options.interactions, config.controller.max_steps, steps.report
-        )
+        return known | learn_in_iterations(steps, episodes, count, options.interactions, steps.report)
 
     results = run.stage("train-wm", work)
     if results["fidelity"]:

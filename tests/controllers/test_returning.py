@@ -183,6 +183,18 @@ def test_detours_are_chains_of_seldom_used_rules_and_follow_the_policy_after_a_g
     assert {is_followed for _, is_followed in endings} == {True, False} and max(n for n, _ in endings) == CHAIN
 
 
+@pytest.mark.parametrize("restores", [True, False])
+def test_a_limited_episode_is_the_beginning_of_the_whole_one(task, restores):
+    actor = player(task, restores)
+    first, shortened = actor.turn(0, 9, []), 0
+    for k in range(1, at_night(12, 5)):
+        whole, cut = actor.turn(k, 100 + k, [first]), actor.turn(k, 100 + k, [first], PLAN + 1)
+        assert cut.interactions == min(whole.interactions, PLAN + 1)
+        assert np.array_equal(cut.actions, whole.actions[: len(cut)])
+        shortened += len(cut) < len(whole)
+    assert shortened
+
+
 def test_an_environment_that_cannot_restore_states_gives_the_same_episodes(task):
     for k in range(1, at_night(12, 5)):
         episodes = []
