@@ -3,9 +3,10 @@
     python -m benchmarks.world_models [--model NAME_OR_PATH] [--seeds N] [--agents NAME ...] [--reward NAME]
 
 For each model and seed, random episodes of the real environment are collected. A fifth of their steps is held out, and
-each world model learns from the remaining episodes. The table *fidelity* has the errors of open-loop predictions on the
-held-out episodes (`worldmodel.fidelity`), beside two baselines: *no change* and the mean reward of each rule. `--model`
-also takes the path of an ONNX file, so that models on which nothing was tuned can be evaluated.
+each world model learns from all remaining episodes (`world_model.holdout=0`). The table *fidelity* has the errors of
+open-loop predictions on the held-out episodes (`worldmodel.fidelity`), beside two baselines: *no change* and the mean
+reward of each rule. `--model` also takes the path of an ONNX file, so that models on which nothing was tuned can be
+evaluated.
 
 `--reward` chooses another reward, such as `combined`, equation 3 of the RLFlow paper; then only *fidelity* is made,
 without the world model edits. `--agents` trains the named agents alone, and leaves out the rows of the world models in
@@ -64,7 +65,9 @@ COLUMNS = {  # column head of the table "fidelity" → path of the figure in the
     "5 steps": "horizons.5.model.mask_exact",
     "20 steps": "horizons.20.model.mask_exact",
     "20 steps of no change": "horizons.20.no_change.mask_exact",
+    "20 steps from the original": "first.20.model.mask_exact",
     "counts exact, 20 steps": "horizons.20.model.counts_exact",
+    "counts exact, 20 steps from the original": "first.20.model.counts_exact",
     "steps in doubt": "horizons.20.uncertain",
     "error of summed reward, 20 steps": "horizons.20.model.cumulative_reward_relative",
     "the same of rule means": "horizons.20.rule_mean.cumulative_reward_relative",
@@ -88,7 +91,7 @@ class Learning:
 
     def __init__(self, model: str, world_model: str, seed: int, folder: Path, interactions: int, *options: str):
         self.seed, self.folder, self.interactions = seed, folder, interactions
-        defaults = f"world_model.name={world_model}", "cost.name=analytic"
+        defaults = f"world_model.name={world_model}", "world_model.holdout=0", "cost.name=analytic"
         self.config = load_config((), [*defaults, *options])
         env, cost = self.config.env, self.config.cost
         self.spec = EnvSpec(

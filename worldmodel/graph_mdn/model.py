@@ -14,7 +14,7 @@ from rlflow.common.task import EncodingSpec
 from rlflow.env.state import RewriteState
 from worldmodel.base import Replay
 from worldmodel.edits.cost_model import REACH, CostModel, NodeCosts
-from worldmodel.edits.grounding_index import GroundingIndex
+from worldmodel.edits.grounding_index import GroundingIndex, Groundings
 from worldmodel.edits.learned_rules import LearnedRules
 from worldmodel.edits.model import EditsWorldModel, restored_parts
 from worldmodel.edits.reward_scales import RewardScales
@@ -99,6 +99,19 @@ class GraphMDNWorldModel(EditsWorldModel):
         if self._node_rows.get(index, (None, ()))[1] != sizes:
             self._node_rows[index] = NodeRows(index, self.table), sizes
         return self._node_rows[index][0]
+
+    def remember(self, rules: LearnedRules, memory: CostModel) -> None:
+        """Recall other data, and discard all groundings made so far; the networks stay as they are.
+
+        Args:
+          rules: the rules learned from the data. The networks know the structures of effects of the first rules alone.
+          memory: the logged costs of nodes and the observed gains of rewrites.
+        """
+        neural = NeuralRules.of(rules, self.groundings.rules.judge, self.config.recall)
+        neural.least_sure = self.groundings.rules.least_sure
+        self.groundings = Groundings(neural, self.spec.n_rules)
+        self.match_classes = self.groundings.match_classes.xfer_ids
+        self.examples, self.costs.memory, self._node_rows = Examples.of(rules), memory, {}
 
     def use_latents(self) -> None:
         """Discard cached vectors, so that graphs are encoded with the current weights of `latent_network`."""

@@ -13,8 +13,10 @@ from rlflow.collect.episodes import Episode, interactions_of
 from rlflow.common.errors import RLFlowError
 from rlflow.common.task import EncodingSpec
 from worldmodel.edits.class_rewards import add_dreamt_classes, learn_class_rewards, with_predicted_rewards
-from worldmodel.edits.cost_training import learn_costs, with_solved_costs
-from worldmodel.edits.rule_learning import TrainingSet
+from worldmodel.edits.cost_training import learn_costs, with_rewards_as_gains, with_solved_costs
+from worldmodel.edits.logged_episodes import logged_edits, repeated_steps
+from worldmodel.edits.reward_scales import RewardScales
+from worldmodel.edits.rule_learning import TrainingSet, learn_rules
 from worldmodel.edits.training import best_trajectories
 from worldmodel.graph_mdn import training_batches
 from worldmodel.graph_mdn.episode_network import SequenceBatches, episode_loss, fit_rests, sequence_signature
@@ -67,25 +69,26 @@ def train(
     prepare_tensorflow(seed, config.threads)
     episodes, held_out = split_episodes(source, config.holdout, seed)
     training, apart = calibration_episodes(config, episodes, seed)
-    learnt = TrainingSet.of(training, spec.n_rules)
-    rewards, learnt = learn_rewards(training, learnt, spec.n_rules, config.hidden > 0)
-    if config.supervision == "scalar" and rewards.of_runtime:
-        learnt = with_solved_costs(learnt)
-    if not Examples.of(learnt.groundings.rules).rewritten:
+    learnt, part, rewards = training_sets(config, spec, episodes, training)
+    if not Examples.of(part.groundings.rules).rewritten:
         raise RLFlowError("nothing was rewritten in these episodes, so 'graph-mdn' learns nothing. Collect more")
-    table = observed(episodes)
     usual_rewards, rewritten = learn_class_rewards(learnt, rewards)
+    memory = learnt.groundings.rules, learn_costs(learnt, spec.n_rules)
     model = GraphMDNWorldModel(
-        spec, config, learnt.groundings.rules, table, learn_costs(learnt, spec.n_rules), CostLaws.unknown(), rewards,
-        usual_rewards, best_trajectories(learnt),
-    )  # fmt: skip
-    description = training_description(config, spec, episodes, seed)
-    networks = _Networks(model, Path(folder), description, seed, log, progress)
-    results = {"interactions": interactions_of(source)} | networks.of_graphs(learnt)
+        spec, config, memory[0], observed(episodes), memory[1], CostLaws.unknown(), rewards, usual_rewards,
+        best_trajectories(learnt),
+    )
     if apart:
-        model.groundings.rules.calibrate(TrainingSet.of(apart, spec.n_rules).groundings.rules)
+        model.remember(part.groundings.rules, learn_costs(part, spec.n_rules))
+    networks = _Networks(model, Path(folder), training_description(config, spec, episodes, seed), seed, log, progress)
+    results = {"interactions": interactions_of(source)} | networks.of_graphs(part)
+    if apart:
+        logs = logged_edits(apart)
+        model.groundings.rules.calibrate(learn_rules(apart, logs, repeated_steps(apart, logs)))
     if config.hidden:
         results["episode"] = networks.episodes([*training, *apart], len(apart))
+    if apart:
+        model.remember(*memory)
     model.follow_episodes()
     if config.foresight and rewards.of_runtime:
         model.usual_rewards = with_foresight(model, learnt, rewritten, config.foresight)
@@ -95,13 +98,28 @@ def train(
     return Trained(model, held_out, results)
 
 
+def training_sets(
+    config: GraphMDNConfig, spec: EncodingSpec, episodes: Sequence[Episode], some: Sequence[Episode]
+) -> tuple[TrainingSet, TrainingSet, RewardScales]:
+    """Return (training set of all episodes, training set of some of them, conversion of gains to rewards)."""
+    learnt = TrainingSet.of(episodes, spec.n_rules)
+    part = TrainingSet.of(some, spec.n_rules) if len(some) < len(episodes) else learnt
+    rewards, learnt = learn_rewards(episodes, learnt, spec.n_rules, config.hidden > 0)
+    if not rewards.of_runtime:
+        part = with_rewards_as_gains(part)
+    elif config.supervision == "scalar":
+        learnt, part = with_solved_costs(learnt), with_solved_costs(part)
+    return learnt, part, rewards
+
+
 def calibration_episodes(
     config: GraphMDNConfig, episodes: Sequence[Episode], seed: int
 ) -> tuple[list[Episode], list[Episode]]:
-    """Split the training episodes into (episodes for all parts, episodes for calibration and the recurrent state).
+    """Split the training episodes into (episodes for all networks, episodes for calibration and the recurrent state).
 
-    The errors of the other parts of the model show only on episodes from which these parts did not learn. Fewer than
-    LEAST_TO_SPLIT episodes are not split, and a model without a recurrent state needs no split.
+    The errors of predictions show only on episodes from which nothing else was learned. After the training the model
+    also recalls these episodes. Fewer than LEAST_TO_SPLIT episodes are not split, and a model without a recurrent state
+    needs no split.
 
     Args:
       config: the options of the model.

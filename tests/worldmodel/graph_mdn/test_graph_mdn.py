@@ -340,6 +340,28 @@ def test_networks_that_are_trained_at_once_or_in_turn_have_the_same_weights(undi
         assert (folder / name).read_bytes() == (tmp_path / name).read_bytes()
 
 
+def test_a_trained_model_also_recalls_the_episodes_that_calibrated_it(tmp_path, monkeypatch):
+    task, sets = tiny_task("tiny_bert_base"), []
+    episodes, calibrate = random_episodes(task, 8, 3), NeuralRules.calibrate
+
+    def rewritten(rules):
+        return {(one.pattern, signature) for one in rules.patterns for signature, seen in one.effects.items() if seen}
+
+    def judged(self, others):
+        sets.append((rewritten(self), rewritten(others)))
+        calibrate(self, others)
+        self.least_sure = 0.75
+
+    monkeypatch.setattr(NeuralRules, "calibrate", judged)
+    with eager():
+        model = train(replace(SMALL, calibration=0.3), task.encoding_spec, episodes, tmp_path, 0).model
+    (known, apart), every = *sets, rewritten(TrainingSet.of(episodes, N_RULES).groundings.rules)
+    assert apart - known and known - apart
+    for one in (model, load(tmp_path, task.encoding_spec)):
+        assert rewritten(one.groundings.rules) == known | apart == every
+        assert one.groundings.rules.least_sure == 0.75
+
+
 def test_episodes_in_which_nothing_was_rewritten_are_refused(tmp_path):
     task = task_of(signs_and_products(), SIGNS_AND_PRODUCTS)
     with pytest.raises(RLFlowError, match="nothing was rewritten in these episodes"):
