@@ -332,8 +332,8 @@ class CMAES(Controller):
             env,
             lambda observation: self.actions(self.mode, weights, seen(observation)),
             seed,
-            self.config.max_steps,
             expected,
+            self.config.max_steps,
         )
         self.env_steps += int(lengths.max()) * env.num_envs  # copies that ended early play on
         return returns

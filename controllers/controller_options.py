@@ -101,7 +101,6 @@ class RandomConfig(LearnerConfig):
     """Uniform choice among valid actions."""
 
     dreams: int = option(64, "episodes whose mean return is reported")
-    max_steps: int = option(200, "steps after which an episode is truncated")
 
     def __post_init__(self):
         check(self, "random")
@@ -131,7 +130,7 @@ class CMAESConfig(LearnerConfig):
     sigma0: float = option(0.1, "standard deviation of the weights in the first generation; initial scores lie in ±1")
     full_covariance: int = option(100, "largest number of weights with learned covariances; above, only variances")
     evaluate_every: int = option(5, "generations between two evaluations of the mean and the best individual")
-    max_steps: int = option(200, "steps after which an episode is truncated")
+    max_steps: int = option(100, "steps after which an episode is truncated")
     patience: int = option(10, "generations of equal fitness before a restart")
 
     def __post_init__(self):
@@ -179,7 +178,6 @@ class PPOConfig(LearnerConfig):
     )
     evaluate_every: int = option(5, "updates between evaluations (and checkpoints); divides `updates`")
     evaluation_dreams: int = option(8, "episodes of a greedy evaluation; the policy of the best mean return is kept")
-    max_steps: int = option(200, "steps after which an evaluation episode is truncated")
 
     def __post_init__(self):
         check(self, "ppo")

@@ -21,7 +21,7 @@ PATIENCE = 30  # steps after the highest cumulative reward with which an episode
 
 
 def play(
-    env: VectorEnv, act: Callable, seed: int, max_steps: int, expected: bool = False
+    env: VectorEnv, act: Callable, seed: int, expected: bool = False, max_steps: float = math.inf
 ) -> tuple[np.ndarray, np.ndarray]:
     """Play one episode in each copy of a vector environment.
 
@@ -29,8 +29,8 @@ def play(
       env: a vector environment with n copies. A copy whose episode has ended plays on, without effect on the result.
       act: a function from a batched observation to actions, int [n, 2].
       seed: the seed of the reset.
-      max_steps: the number of steps after which unfinished episodes are cut off.
       expected: True to add up the rewards of dreams without their noise, so that luck does not choose between policies.
+      max_steps: the number of steps after which unfinished episodes are cut off.
 
     Returns:
       The undiscounted returns float64 [n] and the numbers of steps of the episodes int64 [n].
@@ -41,13 +41,11 @@ def play(
     observation, _ = env.reset(seed=seed)
     returns, lengths = np.zeros(env.num_envs), np.zeros(env.num_envs, np.int64)
     playing = np.ones(env.num_envs, bool)
-    for _ in range(max_steps):
+    while playing.any() and lengths.max() < max_steps:
         observation, rewards, terminated, truncated, infos = env.step(act(observation))
         returns += np.where(playing, infos.get("expected_rewards", rewards) if expected else rewards, 0.0)
         lengths += playing
         playing &= ~(terminated | truncated)
-        if not playing.any():
-            break
     if not np.isfinite(returns).all():
         raise RLFlowError("the environment gave a reward that is not finite; a world model may have diverged")
     return returns, lengths

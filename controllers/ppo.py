@@ -347,7 +347,6 @@ class PPO(ActorCritic, Controller):
             env,
             lambda observation: self.learner.mode(*self.seen(observation)).numpy().astype(np.int64),
             derive_seed(seed, 2),  # equal episodes each time make the returns of policies comparable
-            self.config.max_steps,
             expected=True,
         )
         self.env_steps += int(lengths.max()) * env.num_envs  # copies that ended early play on

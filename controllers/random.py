@@ -47,9 +47,7 @@ class RandomController(Controller):
         env = self.open(make_env, self.config.dreams)
         rng = np.random.default_rng(seed)
         try:
-            returns, lengths = play(
-                env, lambda observation: self.act(observation, rng=rng), derive_seed(seed), self.config.max_steps
-            )
+            returns, lengths = play(env, lambda observation: self.act(observation, rng=rng), derive_seed(seed))
         finally:
             env.close()
         self.best_return = float(returns.mean())

@@ -7,7 +7,7 @@ episode. Its reward is 0, unless the model predicts it (`worldmodel.base.Imagine
 A controller learns to exploit the model's errors. An uncertain step can therefore end the dream
 (`dream.uncertainty_limit`, the halt state of MOReL, Kidambi et al. 2020) or have a smaller reward
 (`dream.uncertainty_penalty`). The environments apply both rules, so the rules are the same for every world model.
-Dreams are short (`dream.max_steps`) because prediction errors accumulate.
+Prediction errors accumulate, so dreams in an inaccurate world model must be short (`dream.max_steps`).
 """
 
 from typing import ClassVar

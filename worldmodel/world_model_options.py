@@ -246,7 +246,7 @@ class DreamOptions:
         used_if=IN_DREAMS | {"controller.name": SAMPLING},
     )  # fmt: skip
     max_steps: int = option(
-        100, "steps after which a dream is truncated; 20 is better if the world model's errors accumulate (mdn-rnn)",
+        500, "steps after which a dream is truncated; 20 is better if the world model's errors accumulate (mdn-rnn)",
         used_if=IN_DREAMS,
     )  # fmt: skip
     uncertainty_limit: float | None = option(

@@ -96,7 +96,7 @@ def test_an_episode_found_once_is_imitated(tmp_path):
     for imitate in (0, 12):
         config = PPOConfig(
             policy="two-stage", updates=1, envs=64, steps=6, hidden=16, embedding=4, evaluate_every=1,
-            evaluation_dreams=1, imitate=imitate, learning_rate=0.05, epochs=1, minibatches=1, max_steps=8,
+            evaluation_dreams=1, imitate=imitate, learning_rate=0.05, epochs=1, minibatches=1,
         )  # fmt: skip
         returns.append(make(PPO, config, Valley).train(vector(Valley), 0, tmp_path / str(imitate))["best_return"])
     assert returns == pytest.approx([0.1, 2.4])
@@ -108,7 +108,7 @@ def test_a_given_episode_is_imitated_from_the_first_update_on(tmp_path, policy):
     """The policy samples no episode through the valley in this training, and learns the way from the given one."""
     config = PPOConfig(
         policy=policy, updates=1, envs=2, steps=6, hidden=16, embedding=4, evaluate_every=1, evaluation_dreams=1,
-        imitate=12, learning_rate=0.05, epochs=1, minibatches=1, max_steps=8,
+        imitate=12, learning_rate=0.05, epochs=1, minibatches=1,
     )  # fmt: skip
     ppo, env = make(PPO, config, Valley), Valley()
     actions = np.array([(1, 0), (1, 0), (1, 0), (2, 0)])

@@ -89,7 +89,7 @@ def test_an_episode_ends_some_steps_after_its_highest_cumulative_reward():
 def test_play_counts_each_environment_copy_until_its_first_end_only():
     """Copy 0 ends at once and plays on in a second episode, which does not count; copy 2 ends one step later."""
     script = iter([[(3, 0), (0, 0), (1, 0)], [(1, 0), (3, 0), (2, 0)], [(2, 0), (0, 0), (0, 0)]])
-    returns, lengths = play(vector(Sacrifice)(3), lambda observation: np.array(next(script)), 0, 10)
+    returns, lengths = play(vector(Sacrifice)(3), lambda observation: np.array(next(script)), 0)
     np.testing.assert_allclose(returns, [0.0, 0.2, 2.0])
     np.testing.assert_array_equal(lengths, [1, 1, 2])
 
@@ -104,4 +104,4 @@ def test_play_cuts_endless_episodes_and_refuses_rewards_that_are_not_finite():
             return np.nan, True
 
     with pytest.raises(RLFlowError, match="not finite"):
-        play(vector(Broken)(1), lambda observation: np.array([(0, 0)]), 0, 10)
+        play(vector(Broken)(1), lambda observation: np.array([(0, 0)]), 0)

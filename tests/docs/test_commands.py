@@ -114,7 +114,7 @@ def cut_sweep(file: Path, target: Path, short: dict) -> None:
     sweep = yaml.safe_load(file.read_text(encoding="utf-8"))
     name, values = next(iter(sweep["parameters"].items()))
     first = values[:1] if isinstance(values, list) else dict(list(values.items())[:1])
-    base = short | {"controller": {"name": "random", "random": {"dreams": 2, "max_steps": 5}}}
+    base = short | {"controller": {"name": "random", "random": {"dreams": 2}}}
     target.parent.mkdir(parents=True, exist_ok=True)
     cut = {"model": "tiny_resnet18", "base": base, "parameters": {name: first}, "seeds": sweep["seeds"][:1]}
     target.write_text(yaml.safe_dump(sweep | cut), encoding="utf-8")

@@ -265,7 +265,7 @@ COUNTS = [
     "world_model.mdn-rnn.gaussians", "world_model.mdn-rnn.steps", "world_model.mdn-rnn.batch_episodes",
     "world_model.mdn-rnn.max_sequence",
     "world_model.mdn-rnn.learning_rate", "world_model.mdn-rnn.gradient_clip", "cost.threads", "dream.max_steps",
-    "controller.ppo.updates", "controller.ppo.envs", "controller.ppo.max_steps", "controller.ppo.minibatches",
+    "controller.ppo.updates", "controller.ppo.envs", "controller.ppo.minibatches",
     "controller.cma-es.sigma0", "controller.random.dreams", "eval.sessions", "eval.tolerance",
 ]  # fmt: skip
 
