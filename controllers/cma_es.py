@@ -247,9 +247,9 @@ class CMAES(Controller):
             trainer.run(update, position, config.generations, at=lambda: self.env_steps)
         finally:
             env.close()
-        if search.stop:
-            return self.results(StopReason.CONVERGED, ", ".join(search.stop))
-        return self.results(StopReason.BUDGET, f"{config.generations} generations")
+        reason = StopReason.CONVERGED if search.stop else StopReason.BUDGET
+        detail = ", ".join(search.stop) or f"{config.generations} generations"
+        return self.results(reason, detail) | {"dreamt_steps": config.max_steps}
 
     @property
     def iterations(self) -> int:

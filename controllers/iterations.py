@@ -63,7 +63,9 @@ def learn_in_iterations(
       RLFlowError: the budget is smaller than the number of iterations after the first.
     """
     if interactions < count - 1:
-        raise RLFlowError(f"iterations.interactions={interactions} is too small for {count} iterations")
+        raise RLFlowError(
+            f"iterations.interactions={interactions} is too small: set at least {count - 1} for {count} iterations"
+        )
     results, given = steps.learn(1, episodes), interactions_of(episodes)
     iterations = [{"iteration": 1, "episodes": len(episodes), "interactions": given}]
     for number in range(2, count + 1):

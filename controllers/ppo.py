@@ -317,7 +317,8 @@ class PPO(ActorCritic, Controller):
             rng = np.random.default_rng([seed, self.iterations])
             if self.iterations % config.evaluate_every == 0:
                 self.start(env, derive_seed(seed, 1, self.iterations))
-            batch, scalars = self.collect(env, rng)
+            is_last = (self.iterations + 1) % config.evaluate_every == 0  # before all dreams begin anew
+            batch, scalars = self.collect(env, rng, is_last)
             scalars |= self.learn(batch, rng) | self.imitate_best()
             self.count(scalars)
             if self.iterations % config.evaluate_every == 0:
@@ -359,25 +360,27 @@ class PPO(ActorCritic, Controller):
         self.best_episode.start(env.num_envs)
         self.episode_returns, self.episode_lengths = np.zeros(env.num_envs), np.zeros(env.num_envs, np.int64)
 
-    def collect(self, env, rng):
+    def collect(self, env, rng, is_last):
         """Play `config.steps` sampled steps in every copy of the vector environment.
 
         Args:
           env: the vector environment.
           rng: the generator to sample with.
+          is_last: True if all episodes end with these steps, because the next steps begin new ones.
 
         Returns:
           (batch, scalars to log). The batch maps names to arrays [steps, envs, …]: the tensors of `Policy.sample`,
           "rewards" (scaled), "terminated", "truncated" and "next_values".
         """
         steps, finished_returns, finished_lengths = [], [], []
-        for _ in range(self.config.steps):
+        for left in reversed(range(self.config.steps)):
             actions, step = self.learner.sample(*self.seen(self.observation), rng.integers(2**31, size=(2, 2)))
             step = {key: value.numpy() for key, value in step.items()}
             self.observation, rewards, terminated, truncated, infos = env.step(actions.numpy().astype(np.int64))
             ended = terminated | truncated
             if self.config.imitate:
-                self.best_episode.add(step, infos.get("expected_rewards", rewards), ended)  # not the luckiest one
+                expected = infos.get("expected_rewards", rewards)  # so that the best episode is not the luckiest one
+                self.best_episode.add(step, expected, ended | (is_last and not left))
             step |= {"rewards": self.scale(rewards, ended), "terminated": terminated, "truncated": truncated}
             # With SAME_STEP autoreset, `observation` belongs to the next episode; the last state is in `final_obs`.
             z, h = (np.array(self.observation[key], np.float32) for key in ("z", "h"))

@@ -263,7 +263,7 @@ def play_iteration(
     episodes: list[Episode] = []
 
     def left() -> int:
-        return interactions - interactions_of(episodes) if len(episodes) < most else 0
+        return max(0, interactions - interactions_of(episodes)) if len(episodes) < most else 0
 
     for shard in count():
         if not left():

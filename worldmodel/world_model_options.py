@@ -217,8 +217,8 @@ class GraphMDNConfig(WorldModelConfig):
     )
     calibration: float = option(
         0.1,
-        "fraction of the training episodes that only the recurrent state learns from: errors of the other parts show "
-        "only on episodes that these did not learn from",
+        "fraction of the training episodes from which no network but the recurrent state learns, since errors of the "
+        "others show only on such episodes; the trained model recalls them too",
         at_least=0, at_most=0.5, used_if={"hidden": ABOVE_0},
     )  # fmt: skip
     learning_rate: float = option(0.002, "initial learning rate of each network; it decays along a cosine")

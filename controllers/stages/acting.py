@@ -303,7 +303,8 @@ def _row(played: Played) -> dict:
 
 def _dreamt_steps(training: Training) -> int:
     """Return the largest number of steps of the dream with which the return of an episode is compared."""
-    return training.results.get("dreamt_steps", training.run.config.dream.max_steps)
+    longest = training.run.config.dream.max_steps
+    return min(longest, training.results.get("dreamt_steps", longest))
 
 
 def _compared_returns(run, best: Played, candidates: list[Candidate]) -> dict[str, float]:

@@ -69,7 +69,7 @@ def test_the_tables_compare_agents_with_the_untrained_policy_and_the_searches():
     fidelity = {"horizons": {"1": {"model": {"mask_exact": 0.5}}}}
     judged = {("a", "edits"): [{"fidelity": fidelity, "seconds": 7.0}]}
     tables = world_models.tables(judged, {"a": [run, run]}, {"a": {"gain": 5.0}})
-    assert rows_of(tables, "fidelity") == [["a", "edits", 1, "50.0 %", *[NOTHING] * 8, "7"]]
+    assert rows_of(tables, "fidelity") == [["a", "edits", 1, "50.0 %", *[NOTHING] * 10, "7"]]
     (row,) = rows_of(tables, "agents")
     assert row == ["a", 2, *["3.00 ± 0.00 %"] * 7, *["4.00 ± 0.00 %"] * 2, "5.00 %", "1.00 ± 0.00 %", "9"]
     assert rows_of(tables, "dreams")[0] == ["a", "ppo", "2.50 ± 0.00 %", "2.00 ± 0.00 %", "0.50 ± 0.00 %"]

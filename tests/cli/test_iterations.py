@@ -103,7 +103,7 @@ def test_new_episodes_judge_the_world_model_before_and_after_it_learns_from_them
 
 def test_a_budget_without_a_step_for_each_iteration_is_refused_before_anything_is_learnt():
     steps = Fake(7)
-    with pytest.raises(RLFlowError, match=r"iterations.interactions=1 is too small for 3 iterations"):
+    with pytest.raises(RLFlowError, match=r"iterations.interactions=1 is too small: set at least 2 for 3"):
         learn_in_iterations(steps, [Steps(90)], 3, 1)
     assert not steps.asked
 

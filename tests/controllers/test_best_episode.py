@@ -117,3 +117,27 @@ def test_a_given_episode_is_imitated_from_the_first_update_on(tmp_path, policy):
     assert ppo.train(vector(Valley), 0, tmp_path)["best_return"] == pytest.approx(2.4)
     ppo.imitate_first({name: np.stack([one[name] for one in shown]) for name in shown[0]}, actions[::-1], 2.3)
     assert len(ppo.best_episode.steps["z"]) == 4 and ppo.best_episode.returned == pytest.approx(2.4)
+
+
+class Endless(Valley):
+    """The same environment, but an episode goes on after any rule, for 100 steps."""
+
+    STEPS = 100
+
+    def play(self, xfer_id, location):
+        reward, _ = super().play(xfer_id, location)
+        return reward, False
+
+
+@eager()
+def test_an_episode_that_goes_on_at_the_end_of_the_updates_before_an_evaluation_counts(tmp_path):
+    """All episodes begin anew after each evaluation, so this is the end of longer ones."""
+    config = PPOConfig(
+        policy="match-classes", updates=2, envs=4, steps=3, hidden=8, evaluate_every=2, evaluation_dreams=1, epochs=1,
+        minibatches=1,
+    )  # fmt: skip
+    ppo, kept = make(PPO, config, Endless), []
+    add = ppo.best_episode.add
+    ppo.best_episode.add = lambda step, rewards, ended: kept.append(ended.copy()) or add(step, rewards, ended)
+    ppo.train(vector(Endless), 0, tmp_path)
+    assert np.all(kept, axis=1).tolist() == [False] * 5 + [True]

@@ -32,7 +32,7 @@ from worldmodel.train_and_load import checked_array, write_description
 from worldmodel.weights import module_arrays, restore_arrays
 from worldmodel.world_model_options import GraphMDNConfig
 
-FORMAT = 10  # version of the saved files
+FORMAT = 11  # version of the saved files
 # Prefixes of the networks' arrays.
 MATCH, NODE, LATENT, EPISODE = "match-{}/", "node/", "latent/", "episode/"
 
@@ -43,7 +43,7 @@ class GraphMDNWorldModel(EditsWorldModel):
     Attributes:
       hidden: H, the size of the recurrent state; 0 without one.
       table: the observed features of signatures.
-      examples: the matches that the match networks learn from.
+      examples: the matches in the recalled data; the match networks learn from them.
       vocabulary: the observed structures of effects.
       match_networks: the ensemble of networks that predict conditions and effects of rules.
       node_network: the network that predicts costs of nodes.
@@ -103,12 +103,16 @@ class GraphMDNWorldModel(EditsWorldModel):
     def remember(self, rules: LearnedRules, memory: CostModel) -> None:
         """Recall other data, and discard all groundings made so far; the networks stay as they are.
 
+        The judge predicts the conditions of a rule only if all data so far have refuted matches of the rule.
+
         Args:
-          rules: the rules learned from the data. The networks know the structures of effects of the first rules alone.
+          rules: the rules learned from the data, a part of those with which the model was created, or all of them.
           memory: the logged costs of nodes and the observed gains of rewrites.
         """
-        neural = NeuralRules.of(rules, self.groundings.rules.judge, self.config.recall)
-        neural.least_sure = self.groundings.rules.least_sure
+        before = self.groundings.rules
+        neural = NeuralRules.of(rules, before.judge, self.config.recall)
+        neural.least_sure, neural.judged = before.least_sure, before.judged & neural.judged
+        neural.op_types = self.vocabulary.op_types  # the judge may name any operator of the vocabulary
         self.groundings = Groundings(neural, self.spec.n_rules)
         self.match_classes = self.groundings.match_classes.xfer_ids
         self.examples, self.costs.memory, self._node_rows = Examples.of(rules), memory, {}
@@ -182,8 +186,9 @@ class GraphMDNWorldModel(EditsWorldModel):
 
     def arrays(self) -> dict[str, np.ndarray]:
         costs = self.costs.laws.arrays() | self.costs.memory.arrays()
-        least_sure = {"least_sure": np.array([self.groundings.rules.least_sure])}
-        return super().arrays() | self.table.observed()._asdict() | costs | least_sure
+        rules = self.groundings.rules
+        trust = {"least_sure": np.array([rules.least_sure]), "judged": np.array(sorted(rules.judged), np.int64)}
+        return super().arrays() | self.table.observed()._asdict() | costs | trust
 
     @classmethod
     def _restored(cls, config: GraphMDNConfig, spec: EncodingSpec, arrays: dict[str, np.ndarray], learnt: dict) -> Self:
@@ -197,6 +202,7 @@ class GraphMDNWorldModel(EditsWorldModel):
         restore_arrays(model.latent_network, arrays, cls.arrays_file, LATENT)
         model.use_latents()
         model.groundings.rules.least_sure = float(checked_array(arrays, "least_sure", np.float64, 1)[0])
+        model.groundings.rules.judged = frozenset(checked_array(arrays, "judged", np.int64, None).tolist())
         if model.episode_network is not None:
             restore_arrays(model.episode_network, arrays, cls.arrays_file, EPISODE)
         model.follow_episodes()

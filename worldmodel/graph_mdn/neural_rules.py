@@ -203,7 +203,8 @@ class NeuralRules(LearnedRules):
 
     Attributes:
       judge: the ensemble of match networks.
-      judged: the xfer_ids of the rules with a refuted match, whose conditions the judge predicts.
+      judged: the xfer_ids of the rules with a refuted match in the data that the judge learned from. The judge predicts
+        their conditions.
       recalls: False if the judge also predicts what the data contain.
       least_sure: an effect of at least this probability counts as known.
     """

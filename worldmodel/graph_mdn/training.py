@@ -70,8 +70,6 @@ def train(
     episodes, held_out = split_episodes(source, config.holdout, seed)
     training, apart = calibration_episodes(config, episodes, seed)
     learnt, part, rewards = training_sets(config, spec, episodes, training)
-    if not Examples.of(part.groundings.rules).rewritten:
-        raise RLFlowError("nothing was rewritten in these episodes, so 'graph-mdn' learns nothing. Collect more")
     usual_rewards, rewritten = learn_class_rewards(learnt, rewards)
     memory = learnt.groundings.rules, learn_costs(learnt, spec.n_rules)
     model = GraphMDNWorldModel(
@@ -101,12 +99,20 @@ def train(
 def training_sets(
     config: GraphMDNConfig, spec: EncodingSpec, episodes: Sequence[Episode], some: Sequence[Episode]
 ) -> tuple[TrainingSet, TrainingSet, RewardScales]:
-    """Return (training set of all episodes, training set of some of them, conversion of gains to rewards)."""
+    """Return (training set of all episodes, training set of some of them, conversion of gains to rewards).
+
+    Raises:
+      RLFlowError: nothing was rewritten in the second set, or its rewards are of another kind than all rewards.
+    """
     learnt = TrainingSet.of(episodes, spec.n_rules)
     part = TrainingSet.of(some, spec.n_rules) if len(some) < len(episodes) else learnt
+    if not Examples.of(part.groundings.rules).rewritten:
+        raise RLFlowError("nothing was rewritten in these episodes, so 'graph-mdn' learns nothing. Collect more")
     rewards, learnt = learn_rewards(episodes, learnt, spec.n_rules, config.hidden > 0)
     if not rewards.of_runtime:
         part = with_rewards_as_gains(part)
+        if part is None:
+            raise RLFlowError("costs of nodes explain the rewards of all episodes, but not of a part. Collect more")
     elif config.supervision == "scalar":
         learnt, part = with_solved_costs(learnt), with_solved_costs(part)
     return learnt, part, rewards
@@ -117,9 +123,9 @@ def calibration_episodes(
 ) -> tuple[list[Episode], list[Episode]]:
     """Split the training episodes into (episodes for all networks, episodes for calibration and the recurrent state).
 
-    The errors of predictions show only on episodes from which nothing else was learned. After the training the model
-    also recalls these episodes. Fewer than LEAST_TO_SPLIT episodes are not split, and a model without a recurrent state
-    needs no split.
+    The errors of predictions show only on episodes from which the networks and the recalled data learned nothing. Only
+    the choice of possible effects contains these episodes. After the training the model also recalls them. Fewer than
+    LEAST_TO_SPLIT episodes are not split, and a model without a recurrent state needs no split.
 
     Args:
       config: the options of the model.

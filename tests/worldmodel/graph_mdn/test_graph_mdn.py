@@ -20,6 +20,7 @@ from worldmodel.boards import tag_of
 from worldmodel.dream import DreamVectorEnv
 from worldmodel.edits.class_rewards import learn_class_rewards, with_predicted_rewards
 from worldmodel.edits.cost_model import RewriteGains
+from worldmodel.edits.learned_rules import LearnedRules
 from worldmodel.edits.logged_episodes import by_grounding, ground_episode, logged_edits
 from worldmodel.edits.neighbourhood import around
 from worldmodel.edits.rule_learning import TrainingSet, new_moves
@@ -349,10 +350,13 @@ def test_a_trained_model_also_recalls_the_episodes_that_calibrated_it(tmp_path, 
 
     def judged(self, others):
         sets.append((rewritten(self), rewritten(others)))
+        judged_rules.append(self.judged)
         calibrate(self, others)
         self.least_sure = 0.75
 
     monkeypatch.setattr(NeuralRules, "calibrate", judged)
+    judged_rules = []  # the numbers of the known patterns stand for the refuted rules, since hardly any rule is refuted
+    monkeypatch.setattr(LearnedRules, "refutable", lambda self: frozenset(range(len(self.patterns))))
     with eager():
         model = train(replace(SMALL, calibration=0.3), task.encoding_spec, episodes, tmp_path, 0).model
     (known, apart), every = *sets, rewritten(TrainingSet.of(episodes, N_RULES).groundings.rules)
@@ -360,6 +364,7 @@ def test_a_trained_model_also_recalls_the_episodes_that_calibrated_it(tmp_path, 
     for one in (model, load(tmp_path, task.encoding_spec)):
         assert rewritten(one.groundings.rules) == known | apart == every
         assert one.groundings.rules.least_sure == 0.75
+        assert one.groundings.rules.judged == judged_rules[0] < one.groundings.rules.refutable()
 
 
 def test_episodes_in_which_nothing_was_rewritten_are_refused(tmp_path):
