@@ -360,7 +360,7 @@ class PPO(ActorCritic, Controller):
         self.best_episode.start(env.num_envs)
         self.episode_returns, self.episode_lengths = np.zeros(env.num_envs), np.zeros(env.num_envs, np.int64)
 
-    def collect(self, env, rng, is_last):
+    def collect(self, env, rng, is_last=False):
         """Play `config.steps` sampled steps in every copy of the vector environment.
 
         Args:
