@@ -7,8 +7,7 @@ episode. Its reward is 0, unless the model predicts it (`worldmodel.base.Imagine
 A controller learns to exploit the model's errors. An uncertain step can therefore end the dream
 (`dream.uncertainty_limit`, the halt state of MOReL, Kidambi et al. 2020) or have a smaller reward
 (`dream.uncertainty_penalty`). The environments apply both rules, so the rules are the same for every world model.
-A dream that has not gained for many steps is truncated (`dream.patience`). Prediction errors accumulate, so dreams in
-an inaccurate world model must be short (`dream.max_steps`).
+Prediction errors accumulate, so dreams in an inaccurate world model must be short (`dream.max_steps`).
 """
 
 from typing import ClassVar
@@ -41,22 +40,19 @@ class DreamBatch:
 
     def __init__(
         self, model: WorldModel, start: State, n: int, max_steps: int, temperature: float,
-        uncertainty_limit: float | None, uncertainty_penalty: float, patience: int | None,
+        uncertainty_limit: float | None, uncertainty_penalty: float,
     ):
         self.spec, self.max_steps, self.temperature = model.spec, max_steps, temperature
-        self.patience = np.inf if patience is None else patience
         self.uncertainty_limit = np.inf if uncertainty_limit is None else uncertainty_limit
         self.uncertainty_penalty = uncertainty_penalty
         self.imagined = model.imagine(start, n)
-        self.steps, self._best = np.zeros((2, n), np.int64)  # `_best`: the step with the highest cumulative reward
-        self._returned, self._highest = np.zeros((2, n))
+        self.steps = np.zeros(n, np.int64)
 
     def restart(self, rows: np.ndarray | None = None) -> None:
         """Restart the dreams selected by `rows`, bool [n]; None restarts all dreams."""
         rows = np.ones(len(self.steps), bool) if rows is None else rows
         self.imagined.restart(rows)
-        self.steps, self._best = np.where(rows, 0, (self.steps, self._best))
-        self._returned, self._highest = np.where(rows, 0.0, (self._returned, self._highest))
+        self.steps = np.where(rows, 0, self.steps)
 
     def advance(self, actions: np.ndarray, seed: tuple[int, int]) -> tuple[np.ndarray, ...]:
         """Take one step in every dream, without restarting the dreams that end.
@@ -87,11 +83,7 @@ class DreamBatch:
             expected = paid(predicted.expected, stops[1])
         dead_end = ~spaces.with_stop(self.imagined.counts, self.spec.stop).any(axis=-1)
         terminated = noop | halted | dead_end | (moves & predicted.terminated)
-        self._returned = self._returned + expected
-        self._best = np.where(self._returned > self._highest, self.steps, self._best)
-        self._highest = np.maximum(self._highest, self._returned)
-        is_long = (self.steps >= self.max_steps) | (self.steps >= self._best + self.patience)
-        return rewards, expected, terminated, ~terminated & is_long
+        return rewards, expected, terminated, ~terminated & (self.steps >= self.max_steps)
 
     def observe(self) -> dict[str, np.ndarray]:
         """Return the observations of all dreams as new arrays with a leading axis of size n; see spaces.py."""
@@ -114,7 +106,6 @@ class DreamVectorEnv(VectorEnv):
       uncertainty_limit: a step with a higher uncertainty ends the dream, and its reward is at most 0 (MOReL's halt
         state, Kidambi et al. 2020). None disables the limit.
       uncertainty_penalty: reward that is subtracted per unit of the step's uncertainty.
-      patience: number of steps after its highest cumulative reward after which a dream is truncated; None: no limit.
     """
 
     metadata: ClassVar = {"autoreset_mode": AutoresetMode.SAME_STEP}
@@ -123,15 +114,15 @@ class DreamVectorEnv(VectorEnv):
         self, model: WorldModel, start: State, num_envs: int, max_steps: int = DreamOptions.max_steps,
         temperature: float = DreamOptions.temperatures[0],
         uncertainty_limit: float | None = DreamOptions.uncertainty_limit,
-        uncertainty_penalty: float = DreamOptions.uncertainty_penalty, patience: int | None = DreamOptions.patience,
-    ):  # fmt: skip
+        uncertainty_penalty: float = DreamOptions.uncertainty_penalty,
+    ):
         self.num_envs = num_envs
         self.single_observation_space = spaces.observation_space(model)
         self.single_action_space = spaces.action_space(model.spec)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._dreams = DreamBatch(
-            model, start, num_envs, max_steps, temperature, uncertainty_limit, uncertainty_penalty, patience
+            model, start, num_envs, max_steps, temperature, uncertainty_limit, uncertainty_penalty
         )
         self._seed, self._draws = 0, 0
         self._model, self._start = model, start
@@ -178,13 +169,11 @@ class DreamEnv(gymnasium.Env):
         self, model: WorldModel, start: State, max_steps: int = DreamOptions.max_steps,
         temperature: float = DreamOptions.temperatures[0],
         uncertainty_limit: float | None = DreamOptions.uncertainty_limit,
-        uncertainty_penalty: float = DreamOptions.uncertainty_penalty, patience: int | None = DreamOptions.patience,
-    ):  # fmt: skip
+        uncertainty_penalty: float = DreamOptions.uncertainty_penalty,
+    ):
         self.observation_space = spaces.observation_space(model)
         self.action_space = spaces.action_space(model.spec)
-        self._dreams = DreamBatch(
-            model, start, 1, max_steps, temperature, uncertainty_limit, uncertainty_penalty, patience
-        )
+        self._dreams = DreamBatch(model, start, 1, max_steps, temperature, uncertainty_limit, uncertainty_penalty)
         self._seed = 0
 
     def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[dict, dict]:

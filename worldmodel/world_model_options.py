@@ -246,12 +246,9 @@ class DreamOptions:
         used_if=IN_DREAMS | {"controller.name": SAMPLING},
     )  # fmt: skip
     max_steps: int = option(
-        500, "steps after which a dream is truncated; 20 is better if the world model's errors accumulate (mdn-rnn)",
+        100, "steps after which a dream is truncated; 20 is better if the world model's errors accumulate (mdn-rnn)",
         used_if=IN_DREAMS,
     )  # fmt: skip
-    patience: int | None = option(
-        100, "steps after its highest return after which a dream is truncated; null: no limit", used_if=IN_DREAMS
-    )
     uncertainty_limit: float | None = option(
         0.5,
         "a step with a higher uncertainty ends the dream without its positive reward (1 unknown effect, 0.5 effect by "

@@ -341,5 +341,4 @@ def dream_options(run, temperature: float) -> dict:
     return {
         "max_steps": options.max_steps, "temperature": temperature if samples else 0.0,
         "uncertainty_limit": options.uncertainty_limit, "uncertainty_penalty": options.uncertainty_penalty,
-        "patience": options.patience,
     }  # fmt: skip

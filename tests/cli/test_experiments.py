@@ -73,7 +73,7 @@ def test_a_changed_option_of_a_trained_controller_requires_a_tag(folder, capsys)
     command(capsys, "train-controller", folder)
     before = {path: path.read_bytes() for path in folder.rglob("*.*") if path.is_file()}
     for changed, message in (
-        ("controller.random.dreams=9", "(dreams 2, not 9)"), ("dream.max_steps=7", "(dream.max_steps 500, not 7)"),
+        ("controller.random.dreams=9", "(dreams 2, not 9)"), ("dream.max_steps=7", "(dream.max_steps 100, not 7)"),
     ):  # fmt: skip
         error = in_process(capsys, "train-controller", "--run", folder, changed).error
         assert message in error and "controller.tag=NAME for another experiment" in error

@@ -166,30 +166,6 @@ class Uncertain:
             return Imagined(np.full(len(rows), 5.0), np.zeros(len(rows), bool), uncertainty)
 
 
-class Paying(Uncertain):
-    """The same world model without uncertainty; each dream has its own list of rewards."""
-
-    class Imagination(Uncertain.Imagination):
-        rewards = np.zeros((2, 99))
-
-        def advance(self, actions, rows, temperature, seed):
-            paid = self.rewards[np.arange(2), self.taken.astype(int)]
-            self.taken = self.taken + rows
-            return Imagined(paid, np.zeros(2, bool), np.zeros(2, np.float32))
-
-
-@pytest.mark.parametrize("patience", [5, None])
-def test_a_dream_ends_some_steps_after_its_highest_cumulative_reward(patience, monkeypatch):
-    rewards = np.zeros((2, 99))
-    rewards[0, :6], rewards[1, 4] = [3, -2, 1, 0, -1, 2], 1  # the first sum is highest after step 1, then only reached
-    monkeypatch.setattr(Paying.Imagination, "rewards", rewards)
-    env = DreamVectorEnv(Paying(), toy.ToyState(toy.START), 2, max_steps=12, patience=patience)
-    env.reset(seed=0)
-    ends = np.array([env.step(np.zeros((2, 2), int))[3] for _ in range(24)])
-    lengths = [np.diff(np.flatnonzero(of_one), prepend=-1).tolist() for of_one in ends.T]
-    assert lengths == ([[6] * 4, [10] * 2] if patience else [[12] * 2] * 2)
-
-
 def uncertain(**options) -> DreamVectorEnv:
     env = DreamVectorEnv(Uncertain(), toy.ToyState(toy.START), 2, **options)
     env.reset(seed=0)
