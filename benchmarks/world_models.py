@@ -193,21 +193,16 @@ class Learning:
 
         return list(islice(recorded(agent, self.real(), self.model(number), self.seed + 1), 1 + SAMPLES))
 
-    def acted(self, agent, number: int, steps: int | None = None) -> dict:
+    def acted(self, agent, number: int) -> dict:
         """Let an agent act on the real graph; see `played`.
-
-        Args:
-            agent: the agent.
-            number: number of the world model whose observations it needs.
-            steps: length of the dream with whose return that of the greedy episode is compared; None for any length.
 
         Returns:
             "gain": highest cumulative reward of any episode, in percent of the initial cost. "greedy_episode": return
-            of the greedy episode in its first steps. "acting_seconds": duration.
+            of the greedy episode, cut to the length of a dream. "acting_seconds": duration.
         """
         started = time.perf_counter()
         episodes = self.played(agent, number)
-        greedy = float(episodes[0].rewards[:steps].sum())
+        greedy = float(episodes[0].rewards[: self.config.dream.max_steps].sum())
         seconds = time.perf_counter() - started
         return {"gain": best_of(episodes), "greedy_episode": greedy, "acting_seconds": seconds}
 
@@ -280,7 +275,7 @@ def agents_of(model: str, seed: int, interactions: int, agents: Sequence[str]) -
             trained = learning.train(agent, world_model, label, **options)
             training_seconds = seconds + time.perf_counter() - started
             more = {"dreamt": float(trained["best_return"]), "seconds": training_seconds}
-            result[label] = learning.acted(agent, count, trained.get("dreamt_steps")) | more
+            result[label] = learning.acted(agent, count) | more
         limits = {"beam": Limits(interactions=interactions), "greedy": Limits(interactions=interactions)}
         searches = {method: search_gain(learning.spec, method, limit, seed) for method, limit in limits.items()}
         played = best_of([*held_out, *learning.known])

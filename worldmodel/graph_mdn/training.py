@@ -108,14 +108,15 @@ def training_sets(
     part = TrainingSet.of(some, spec.n_rules) if len(some) < len(episodes) else learnt
     if not Examples.of(part.groundings.rules).rewritten:
         raise RLFlowError("nothing was rewritten in these episodes, so 'graph-mdn' learns nothing. Collect more")
+    is_split = part is not learnt
     rewards, learnt = learn_rewards(episodes, learnt, spec.n_rules, config.hidden > 0)
-    if not rewards.of_runtime:
+    if config.supervision == "scalar" and rewards.of_runtime:
+        learnt, part = with_solved_costs(learnt), with_solved_costs(part) if is_split else None
+    elif is_split and not rewards.of_runtime:
         part = with_rewards_as_gains(part)
         if part is None:
             raise RLFlowError("costs of nodes explain the rewards of all episodes, but not of a part. Collect more")
-    elif config.supervision == "scalar":
-        learnt, part = with_solved_costs(learnt), with_solved_costs(part)
-    return learnt, part, rewards
+    return learnt, part if is_split else learnt, rewards
 
 
 def calibration_episodes(
