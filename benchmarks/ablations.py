@@ -3,9 +3,9 @@
     python -m benchmarks.ablations [--model NAME_OR_PATH] [--seeds N]
 
 The rows are the world model itself ("whole") and the same without one or two of its parts. All learn once from the same
-INTERACTIONS random steps, less a fifth that is held out, and are evaluated on the held-out episodes, as in
-`benchmarks.world_models`. With memory, the effects and costs in the data are recalled and the networks judge the rest,
-so what the graph networks are worth shows in the rows without memory.
+INTERACTIONS random steps, and are evaluated on other random episodes, as in `benchmarks.world_models`. With memory, the
+effects and costs in the data are recalled and the networks judge the rest, so what the graph networks are worth shows
+in the rows without memory.
 """
 
 import sys

@@ -179,7 +179,7 @@ class Bench:
     def dream(self) -> tuple[Actions, int]:
         options = "cost.name=profiled", f"cost.database={self.spec.database}", "controller.name=ppo"
         learning = Learning(self.model, "graph-mdn", self.seed, self.folder / "dream", INTERACTIONS, *options)
-        learning.learn(1, learning.episodes[1])
+        learning.learn(1, learning.training)
         world_model = learning.model()
         agent = learning.agent(world_model)
         learning.train(agent, world_model, "controller")

@@ -213,7 +213,7 @@ def dream_times(world_model: str) -> dict:
 
     with TemporaryDirectory() as folder:
         learning = Learning(DREAMT_MODEL, world_model, 0, Path(folder), 2000, *DREAM_OPTIONS)
-        learning.learn(1, learning.episodes[1])
+        learning.learn(1, learning.training)
         model = learning.model()
         agent = learning.agent(model)
         rates = {str(count): steps_a_second(learning.dreams(model, count), agent) for count in DREAMS}

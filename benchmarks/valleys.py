@@ -188,7 +188,7 @@ class Cell:
         options = [f"{name}={value}" for name, value in names.items()]
         learning = Learning(self.spec.model, "graph-mdn", self.seed, self.folder, interactions, *options)
         learning.__dict__["task"] = self.task  # the cached property, so that the clock sees all timings
-        learning.learn(1, learning.episodes[1])
+        learning.learn(1, learning.training)
         world_model = learning.model()
         agent = learning.agent(world_model)
         learning.train(agent, world_model, "controller")

@@ -2,11 +2,10 @@
 
     python -m benchmarks.world_models [--model NAME_OR_PATH] [--seeds N] [--agents NAME ...] [--reward NAME]
 
-For each model and seed, random episodes of the real environment are collected. A fifth of their steps is held out, and
-each world model learns from all remaining episodes (`world_model.holdout=0`). The table *fidelity* has the errors of
-open-loop predictions on the held-out episodes (`worldmodel.fidelity`), beside two baselines: *no change* and the mean
-reward of each rule. `--model` also takes the path of an ONNX file, so that models on which nothing was tuned can be
-evaluated.
+For each model and seed, each world model learns from random episodes of the real environment, all of them
+(`world_model.holdout=0`). The table *fidelity* has the errors of open-loop predictions (`worldmodel.fidelity`) on other
+random episodes, from which nothing is learnt, beside two baselines: *no change* and the mean reward of each rule.
+`--model` also takes the path of an ONNX file, so that models on which nothing was tuned can be evaluated.
 
 `--reward` chooses another reward, such as `combined`, equation 3 of the RLFlow paper; then only *fidelity* is made,
 without the world model edits. `--agents` trains the named agents alone, and leaves out the rows of the world models in
@@ -56,8 +55,8 @@ AGENTS = {  # name in the tables → (name of the controller, options of the dre
     "ppo, τ=1.5": ("ppo", {"temperature": 1.5}),
     "ppo, τ=2": ("ppo", {"temperature": 2.0}),
 }
-# Largest share of held-out steps; sampled episodes of an acting agent.
-TEST_SHARE, SAMPLES = 0.2, 8
+TEST_STEPS, TEST_SEED = 2000, 1000  # largest number of held-out steps; what is added to the seed to draw them
+SAMPLES = 8  # sampled episodes of an acting agent
 RANDOM_SHARE = 0.75  # share of random steps among the interactions of the agents, about as by default
 BEAM_SECONDS = 600
 COLUMNS = {  # column head of the table "fidelity" → path of the figure in the result of `worldmodel.fidelity.fidelity`
@@ -85,7 +84,7 @@ class Learning:
         world_model: a name of WORLD_MODELS.
         seed: seed of all stages.
         folder: folder of episodes and checkpoints.
-        interactions: largest number of steps of all random episodes together, including the held-out episodes.
+        interactions: largest number of steps of all random episodes for training together.
         options: options such as "env.reward=combined" that replace defaults.
     """
 
@@ -104,21 +103,22 @@ class Learning:
         return self.spec.make_task()
 
     @cached_property
-    def episodes(self) -> tuple[list[Episode], list[Episode]]:
-        """A pair of lists: the held-out random episodes, and the random episodes for training.
+    def training(self) -> list[Episode]:
+        """The random episodes for training."""
+        return self._random("episodes", self.interactions, self.seed)
 
-        The first episodes are held out, up to TEST_SHARE of the steps.
-        """
-        folder, played, count = self.folder / "episodes", 0, 0
-        while more := (self.interactions - played) // self.spec.max_steps:
+    @cached_property
+    def held_out(self) -> list[Episode]:
+        """Other random episodes, for the evaluation of the world model."""
+        return self._random("held-out", TEST_STEPS, self.seed + TEST_SEED)
+
+    def _random(self, name: str, interactions: int, seed: int) -> list[Episode]:
+        """Collect random episodes of at most `interactions` steps in a folder with this name."""
+        folder, played, count = self.folder / name, 0, 0
+        while more := (interactions - played) // self.spec.max_steps:
             count += more
-            by_rule = self.config.collect.by_rule
-            played = collect(self.spec, folder, count, 1, self.seed, by_rule=by_rule)["interactions"]
-        every, held_out, steps = read_episodes(folder, count), 0, 0
-        while steps + len(every[held_out]) <= TEST_SHARE * self.interactions:
-            steps += len(every[held_out])
-            held_out += 1
-        return every[:held_out], every[held_out:]
+            played = collect(self.spec, folder, count, 1, seed, by_rule=self.config.collect.by_rule)["interactions"]
+        return read_episodes(folder, count)
 
     def learn(self, number: int, episodes: Sequence[Episode]) -> dict:
         from worldmodel.train_and_load import prepare_tensorflow, train
@@ -215,7 +215,7 @@ def best_of(episodes: Sequence[Episode]) -> float:
 
 
 def fidelity_of(model: str, world_model: str, seed: int, interactions: int, *options: str) -> dict:
-    """Train a world model and evaluate it on held-out episodes.
+    """Train a world model on random episodes and evaluate it on others.
 
     Args:
         model: name of a model of the zoo, or the path of an ONNX file.
@@ -234,9 +234,9 @@ def fidelity_of(model: str, world_model: str, seed: int, interactions: int, *opt
 def judged(learning: Learning) -> dict:
     from worldmodel.fidelity import fidelity
 
-    held_out, training = learning.episodes
+    training = learning.training
     seconds = timed(lambda: learning.learn(1, training))
-    return {"fidelity": fidelity(learning.model(), held_out, training), "seconds": seconds}
+    return {"fidelity": fidelity(learning.model(), learning.held_out, training), "seconds": seconds}
 
 
 def agents_of(model: str, seed: int, interactions: int, agents: Sequence[str]) -> dict:
@@ -261,11 +261,10 @@ def agents_of(model: str, seed: int, interactions: int, agents: Sequence[str]) -
     with TemporaryDirectory() as folder:
         learning = Learning(model, ACTING_IN, seed, Path(folder), round(RANDOM_SHARE * interactions))
         started = time.perf_counter()
-        held_out, training = learning.episodes
-        budget = interactions - interactions_of([*held_out, *training])
-        learn_in_iterations(learning, training, count, budget)
+        training = learning.training
+        learn_in_iterations(learning, training, count, interactions - interactions_of(training))
         seconds, world_model = time.perf_counter() - started, learning.model(count)
-        judging = {"fidelity": fidelity(learning.model(count), held_out, training), "seconds": seconds}
+        judging = {"fidelity": fidelity(learning.model(count), learning.held_out, training), "seconds": seconds}
         ppo = learning.agent(world_model, "ppo")
         result["untrained"] = learning.acted(ppo, count)
         result["no prior"] = learning.acted(ppo.without_prior(), count)
@@ -278,7 +277,7 @@ def agents_of(model: str, seed: int, interactions: int, agents: Sequence[str]) -
             result[label] = learning.acted(agent, count) | more
         limits = {"beam": Limits(interactions=interactions), "greedy": Limits(interactions=interactions)}
         searches = {method: search_gain(learning.spec, method, limit, seed) for method, limit in limits.items()}
-        played = best_of([*held_out, *learning.known])
+        played = best_of(learning.known)
     return {"agents": result, "searches": searches, "fidelity": judging, "played": played}
 
 
