@@ -67,7 +67,9 @@ class ControllerOptions:
     tag: str | None = option(
         None, "further name of an experiment, so that one run holds several: letters, digits, '-', '_' and '.'"
     )
-    max_steps: int = option(500, "steps after which an episode on the real graph is truncated")
+    max_steps: int = option(
+        500, "steps after which an episode of an acting controller on the real graph (eval, iterations) is truncated"
+    )
     train_on: str = option(
         "dream", "environment of the training: dream, or real (the real graph: the model-free baseline)",
         choices=("dream", "real"),
@@ -169,7 +171,7 @@ class PPOConfig(LearnerConfig):
     entropy_weight: float = option(0.003, "weight of the entropy bonus (of both stages), per nat", at_least=0)
     value_weight: float = option(0.5, "weight of the squared error of the value head", at_least=0)
     imitate: int = option(
-        8, "gradient steps of an update that imitate the best episode sampled so far; 0: none", at_least=0
+        8, "gradient steps of an update that imitate the best episode so far, sampled or real; 0: none", at_least=0
     )
     max_gradient_norm: float = option(0.5, "largest global norm of a gradient")
     hidden: int = option(128, "units of the two hidden layers; two-stage: also of the location head")

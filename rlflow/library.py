@@ -200,8 +200,8 @@ def optimise(
       custom_ops: the libraries of the custom operators that the model uses. Their native code runs in this process.
       receipt: the receipt file of an earlier result, for this model at another size or with other weights. Its rewrites
         are applied before the searches; rewrites that no longer match are left out.
-      controller: the run folder of a controller that was trained on other models. The controller acts on this model
-        before the searches. Needs the extra `learn`.
+      controller: the folder of a controller that was trained on other models, such as RUN/controller/xrlflow-real. The
+        controller acts on this model before the searches. Needs the extra `learn`.
       learn: True to train, after the searches, a world model on random episodes and a controller in its dream. Neural
         world models and controllers need the extra `learn` (pip install 'rlflow[learn]').
       accept: "faster" (the default) accepts a result that is shown to be faster, or else to need less memory or a

@@ -251,8 +251,8 @@ class DreamOptions:
     )  # fmt: skip
     uncertainty_limit: float | None = option(
         0.5,
-        "a step with a higher uncertainty ends the dream without its positive reward (1 unknown effect, 0.5 effect by "
-        "analogy, 0.25 known effect of an uncertain gain, or in edits in a new neighbourhood); null: no limit",
+        "a step with a higher uncertainty ends the dream without its positive reward (1 unknown effect, 0.5 uncertain "
+        "effect, 0.25 uncertain gain or, in edits, an effect by analogy whose costs are known); null: no limit",
         at_least=0, used_if=IN_DREAMS,
     )  # fmt: skip
     uncertainty_penalty: float = option(

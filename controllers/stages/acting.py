@@ -5,7 +5,7 @@ other ONNX models, for `optimise --controller`.
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import NamedTuple
@@ -110,9 +110,8 @@ def evaluate(run, result=None, only: Sequence[str] = ()) -> dict:
         raise RLFlowError(f"the world model has changed since all controllers were trained; run `{again}` first")
 
     def work() -> dict:
-        started = time.monotonic()
         played[:] = _play(run, model, trainings)
-        controller = _cheapest_reached(run, played, started)
+        controller = _cheapest_reached(run, played)
         searched = [_greedy_control(run)] if isinstance(run.task.initial, LocalState) else []
         candidates = [*searched, *_untrained_candidates(run, played)]
         candidates += [controller, *_fastest_measured(run, played, controller)]
@@ -202,16 +201,15 @@ def _draw(run, model, played: Sequence[Played]) -> None:
         draw_dream_and_reality(run, training.name, dreamt.rewards, tried.trajectories[0].rewards)
 
 
-def _cheapest_reached(run, played: Sequence[Played], started: float) -> Candidate:
+def _cheapest_reached(run, played: Sequence[Played]) -> Candidate:
     """Return the cheapest state that any controller reached, in this stage or in the iterations of `train-wm`.
 
     The candidate's interactions and measurement seconds include data collection, and the training and acting of all
-    these controllers.
+    these controllers. Its seconds are those of acting, without the controls.
 
     Args:
       run: the run folder.
       played: the controllers and their episodes.
-      started: the value of time.monotonic() from which the candidate's seconds count.
     """
     tried, interactions, measured, acting = _best(played).tried, _training_data(run, played), 0.0, {}
     cost, actions = tried.cost, tried.actions
@@ -228,7 +226,11 @@ def _cheapest_reached(run, played: Sequence[Played], started: float) -> Candidat
         for info in tried.trajectories[-1].infos[-1:]:
             acting[training.environment] = info.get("measurement_seconds", 0.0)  # cumulative over all episodes
     state, measured = follow(run.task, actions), measured + sum(acting.values())
-    return Candidate("controller", state, actions, interactions, time.monotonic() - started, measured)
+    return Candidate("controller", state, actions, interactions, _acting_seconds(one.tried for one in played), measured)
+
+
+def _acting_seconds(tried: Iterable[BestOf]) -> float:
+    return sum(trajectory.seconds for one in tried for trajectory in one.trajectories)
 
 
 def _training_data(run, played: Sequence[Played]) -> int:
@@ -243,8 +245,7 @@ def _untrained_candidates(run, played: Sequence[Played]) -> Iterator[Candidate]:
         if tried:
             actions = min(tried, key=lambda one: one.cost).actions
             interactions = _training_data(run, played) + sum(one.interactions for one in tried)
-            seconds = sum(trajectory.seconds for one in tried for trajectory in one.trajectories)
-            yield Candidate(name, follow(run.task, actions), actions, interactions, seconds)
+            yield Candidate(name, follow(run.task, actions), actions, interactions, _acting_seconds(tried))
 
 
 def _fastest_measured(run, played: Sequence[Played], controller: Candidate) -> Iterator[Candidate]:

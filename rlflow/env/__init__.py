@@ -36,7 +36,9 @@ class EnvOptions:
         (), "names of tensors that stay with their values, and of nodes that no rewrite replaces; also --keep"
     )
     max_locations: int = option(200, "largest number of locations of a rule (L of the paper)")
-    max_steps: int = option(60, "number of steps after which a random episode is truncated")
+    max_steps: int = option(
+        60, "steps after which a random episode, or one of a training with controller.train_on=real, is truncated"
+    )
     moves: str = option(
         SINGLE,
         "the unit of one action: single (one rewrite) or batched (the same rewrite at all matches of equal match class "
