@@ -4,8 +4,10 @@
 
 For each model and seed, each world model learns from random episodes of the real environment, all of them
 (`world_model.holdout=0`). The table *fidelity* has the errors of open-loop predictions (`worldmodel.fidelity`) on other
-random episodes, from which nothing is learnt, beside two baselines: *no change* and the mean reward of each rule.
-`--model` also takes the path of an ONNX file, so that models on which nothing was tuned can be evaluated.
+random episodes, from which nothing is learnt, beside two baselines: *no change* and the mean reward of each rule. The
+row of graph-mdn is the last world model of the agents (see below): PPO played a quarter of its steps, and its seconds
+are those of collection, both trainings, and the training and play of PPO between them. `--model` also takes the path of
+an ONNX file, so that models on which nothing was tuned can be evaluated.
 
 `--reward` chooses another reward, such as `combined`, equation 3 of the RLFlow paper; then only *fidelity* is made,
 without the world model edits. `--agents` trains the named agents alone, and leaves out the rows of the world models in

@@ -67,11 +67,12 @@ class Trajectory:
         return [float(info["cost"]) for info in self.infos]
 
 
-def rollout(controller, env: gym.Env, greedy: bool, seed: int) -> Trajectory:
+def rollout(controller, env: gym.Env, greedy: bool, seed: int, least: int = 0) -> Trajectory:
     """Play one episode in a single environment and return its record.
 
-    The episode ends PATIENCE steps after its highest cumulative reward, unless rewards depend on whole episodes: the
-    cheapest state counts, and a policy that knows no further gain seldom chooses NO-OP.
+    The episode ends PATIENCE steps after its highest cumulative reward, or after `least` steps if this is later: the
+    cheapest state counts, and a policy that knows no further gain seldom chooses NO-OP. This does not hold if rewards
+    depend on whole episodes.
 
     Args:
       controller: an object with the method `act` of `controllers.base.Controller`; it receives batches of one
@@ -79,11 +80,12 @@ def rollout(controller, env: gym.Env, greedy: bool, seed: int) -> Trajectory:
       env: an environment whose observations the controller accepts.
       greedy: True to take the most probable actions, False to sample actions.
       seed: the seed of the reset and of sampling.
+      least: the number of steps from which on PATIENCE counts.
     """
     rng, started = np.random.default_rng(seed), time.perf_counter()
     observation, info = env.reset(seed=seed)
     trajectory, ended, patient = Trajectory(infos=[info]), False, _is_paid_at_end(env)
-    returned, highest, best = 0.0, 0.0, 0  # `best`: the number of steps before the highest cumulative reward
+    returned, highest, best = 0.0, 0.0, least  # `best`: `least`, or the steps before the highest cumulative reward
     while not ended and (patient or len(trajectory.actions) < best + PATIENCE):
         batched = {key: np.asarray(value)[None] for key, value in observation.items()}
         action = controller.act(batched, greedy=greedy, rng=rng)[0]
@@ -92,7 +94,7 @@ def rollout(controller, env: gym.Env, greedy: bool, seed: int) -> Trajectory:
         trajectory.rewards.append(float(reward))
         returned += float(reward)
         if returned > highest:
-            highest, best = returned, len(trajectory.rewards)
+            highest, best = returned, max(least, len(trajectory.rewards))
         trajectory.infos.append(info)
         trajectory.terminated, ended = bool(terminated), bool(terminated or truncated)
     trajectory.seconds = time.perf_counter() - started

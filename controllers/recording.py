@@ -141,15 +141,15 @@ class Player:
         if kind == "detour":
             used = Counter(rule for one in before for rule in one.actions[one.copied : one.copied + CHAIN, 0].tolist())
             detour = _Detour(self.controller, self._latent, best.actions, left, used)
-            return self._played(detour, k, seed, greedy=True)
+            return self._played(detour, k, derive_seed(seed, 1), greedy=True, least=left)
         steps = min(max(EXCURSION, left), self.env.max_steps - left, most if restores else most - left)
         observer = self._model.observer()
         observer = observer if isinstance(observer, ExplorationObserver) else None
         restored = best.states[: left + 1] if restores else ()
         return play_novel(self.env.task, self.env.reward, best.actions[:left], steps, rng, k, observer, restored)
 
-    def _played(self, controller, k: int, seed: int, greedy: bool) -> Episode:
-        rollout(controller, self._latent, greedy=greedy, seed=seed)
+    def _played(self, controller, k: int, seed: int, greedy: bool, least: int = 0) -> Episode:
+        rollout(controller, self._latent, greedy=greedy, seed=seed, least=least)
         recorder = self._recorder
         return record(self.env.task, self.env.reward, recorder.states, recorder.actions, k, recorder.copied)
 

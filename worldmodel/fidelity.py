@@ -98,7 +98,7 @@ def fidelity(
     predictor "rule_mean" differs from "no_change" only in its reward, the mean reward of the action's rule.
 
     "ranks" has the results of `_ranks` under the keys "anywhere" and "first". "calibration" is the result of
-    `WorldModel.calibration`.
+    `WorldModel.calibration` for the episodes, without those with copied steps if `copies` is False; {} without any.
     """
     every = _all_stretches(episodes, copies)
     size = len(every.rows)
@@ -114,12 +114,13 @@ def fidelity(
         {str(k): _table(part, part.stretches.left >= k, k, uncertainty_limit) for k in horizons} for part in parts[:2]
     ]
     ranks = [_ranks(part, rank_steps, seed) for part in parts[2:]]
+    whole = [episode for episode in episodes if copies or not episode.copied]
     return {
         "episodes": len(episodes),
         "horizons": tables[0],
         "first": tables[1],
         "ranks": {"anywhere": ranks[0], "first": ranks[1]},
-        "calibration": model.calibration(episodes),
+        "calibration": model.calibration(whole) if whole else {},
     }
 
 

@@ -311,10 +311,10 @@ def _dreamt_steps(training: Training) -> int:
 def _compared_returns(run, best: Played, candidates: list[Candidate]) -> dict[str, float]:
     """Return real returns with which the return of the best trained controller is compared, by name.
 
-    "untrained" is the return of the greedy episode of the same controller with the same seed before any training, over
-    at most as many steps as the return of the trained controller.
-    "greedy" and "random" are the returns of the paths of the controls. The dictionary is empty if the controller needs
-    no world model, or if the reward depends on whole episodes (`EpisodeReward`), which may need measurements.
+    "untrained" is the return of the greedy episode of the same controller with the same seed before any training;
+    "greedy" and "random" are the returns of the paths of the controls. All are over at most as many steps as the return
+    of the trained controller. The dictionary is empty if the controller needs no world model, or if the reward depends
+    on whole episodes (`EpisodeReward`), which may need measurements.
 
     Args:
       run: the run folder.
@@ -325,10 +325,11 @@ def _compared_returns(run, best: Played, candidates: list[Candidate]) -> dict[st
     if best.training.needs_no_world_model or isinstance(reward, EpisodeReward):
         return {}
     episode = best.controls["untrained"].trajectories[0]
-    returns = {"untrained": float(sum(episode.rewards[: _dreamt_steps(best.training)]))}
+    most = _dreamt_steps(best.training)
+    returns = {"untrained": float(sum(episode.rewards[:most]))}
     for candidate in candidates:
         if candidate.name in ("greedy", "random"):
-            states = states_along(run.task, candidate.actions)
+            states = states_along(run.task, candidate.actions[:most])
             steps = zip(states, states[1:], strict=False)
             returns[candidate.name] = float(sum(reward(before, after, states[0]) for before, after in steps))
     return returns

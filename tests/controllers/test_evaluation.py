@@ -84,6 +84,9 @@ def test_an_episode_ends_some_steps_after_its_highest_cumulative_reward():
     assert len(rollout(Fixed(actions), Longer(), greedy=True, seed=0).actions) == 1 + PATIENCE
     actions[PATIENCE] = (0, 5)  # the last step that is played gains
     assert len(rollout(Fixed(actions), Longer(), greedy=False, seed=0).actions) == 1 + 2 * PATIENCE
+    for least in (0, 1, 5, 2 * PATIENCE):
+        played = rollout(Fixed(actions[:PATIENCE] + [(0, 1)] * 4 * PATIENCE), Longer(), True, 0, least).actions
+        assert len(played) == max(1, least) + PATIENCE
 
 
 def test_play_counts_each_environment_copy_until_its_first_end_only():

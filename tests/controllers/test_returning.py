@@ -14,6 +14,7 @@ from rlflow.collect.episodes import read_shard, write_shard
 from rlflow.collect.exploration import play_novel
 from rlflow.collect.rollouts import play_random, record
 from rlflow.common.errors import RLFlowError
+from rlflow.common.task import valid_actions
 from rlflow.costs.analytic import AnalyticCost
 from rlflow.env.graph_rewrite import GraphRewriteEnv
 from rlflow.env.rewards import relative
@@ -166,7 +167,9 @@ def test_detours_are_chains_of_seldom_used_rules_and_follow_the_policy_after_a_g
         chain = moves[way : min(follows, default=len(moves))]
         used = Counter(np.concatenate([one.actions[one.copied :][:CHAIN, 0] for one in episodes[:k]]).tolist())
         for step, (rule, index) in enumerate(chain, way):
-            there, state = set(np.flatnonzero(states[step].counts).tolist()), states[step]
+            state, onward = states[step], paths[best][way : way + 1]
+            valid = map(tuple, valid_actions(state.counts, stop=False).tolist())
+            there = {rule for rule, location in valid if (rule, location) not in onward}
             if step > way:
                 assert not state.touched.isdisjoint(state.match(rule, index).nodes)
                 there = {match.xfer_id for match in state.matches if not state.touched.isdisjoint(match.nodes)}
@@ -181,6 +184,17 @@ def test_detours_are_chains_of_seldom_used_rules_and_follow_the_policy_after_a_g
         assert not follows or followed == {step: chosen[k][step] for step in follows}
         endings[len(chain), bool(follows)] += 1
     assert {is_followed for _, is_followed in endings} == {True, False} and max(n for n, _ in endings) == CHAIN
+
+
+def test_a_detour_draws_its_first_rule_independently_of_the_place_where_it_leaves_the_path(task):
+    actor, rules = player(task), {}
+    first = actor.turn(0, 9, [])
+    for k in range(1, 80, 2):
+        episode = actor.turn(k, k, [first])
+        if len(episode) > episode.copied < PLAN:
+            rules.setdefault(episode.copied, []).append(int(episode.actions[episode.copied, 0]))
+    # Equal draws of place and rule would give neighbouring rules at one place.
+    assert max(len(set(of_place)) for of_place in rules.values()) > 3
 
 
 @pytest.mark.parametrize("restores", [True, False])

@@ -22,7 +22,7 @@ from worldmodel.edits.reward_scales import RewardScales
 from worldmodel.edits.rule_learning import TrainingSet, evenly_drawn, new_moves
 from worldmodel.edits.simulator import UNKNOWN_EFFECT
 
-# Per initial graph, the number of sampled episodes and of states sampled from them, both at equal distances.
+# Per initial graph, the number of sampled episodes, and of states: the initial one and others at equal distances.
 EPISODES_A_GRAPH, STATES_A_GRAPH = 32, 64
 MATCHES_A_CLASS = 4  # largest number of matches of a class for which the gain is predicted, per initial graph
 
@@ -69,9 +69,9 @@ def with_predicted_rewards(model, training: TrainingSet, rewritten: np.ndarray) 
     predicted: dict[int, list[float]] = defaultdict(list)
     for own, numbers in training.by_grounding.items():
         index = model.groundings.of(training.logs[numbers[0]].edits[0])
-        states = []
-        for k in evenly_drawn(numbers, EPISODES_A_GRAPH):
-            states += evenly_drawn(ground_episode(index, training.logs[k]).nodes, STATES_A_GRAPH // EPISODES_A_GRAPH)
+        episodes = [ground_episode(index, training.logs[k]).nodes for k in evenly_drawn(numbers, EPISODES_A_GRAPH)]
+        later = [state for states in episodes for state in states[1:]]
+        states = [episodes[0][0], *evenly_drawn(later, STATES_A_GRAPH - 1)]
         classes, gains = _gains_of_classes(model, index, states, ~has_own)
         per_ps = model.rewards.of(training.initial_runtime(own)).per_ps
         for of_class, gain in zip(classes.tolist(), (per_ps * gains).tolist(), strict=True):

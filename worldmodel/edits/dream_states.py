@@ -418,29 +418,30 @@ class StateChange:
                 np.add.at(totals, rows, sign * values(nodes))
 
     def rewired(self, effects: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Find the present nodes that read a tensor which the effects rewire.
+        """Find the present nodes that read tensors which the effects rewire.
 
         Args:
           effects: int [k], the row of the effect in each rewritten state.
 
         Returns:
-          (int [m] indices of states, int [m] nodes that read the old tensor, int [m] nodes that replace them and read
-          the new tensor).
+          (int [m] indices of states, int [m] nodes that read old tensors, int [m] nodes that replace them and read the
+          new tensors). No pair of state and node occurs twice.
         """
         grounding, index, producer = self.index.grounding, self.index, self.states.producer
         which, pairs = index.rewired.take(effects)
-        states, consumers_there, becoming = ([np.zeros(0, np.int64)] for _ in range(3))
+        rewired: dict[tuple[int, int], tuple] = {}  # (state, consumer) → its pairs (old tensor, new tensor)
         old, new = pairs[::2], pairs[1::2]
-        for tensor, other in {*zip(old.tolist(), new.tolist(), strict=True)}:
-            rows = self.rows[which[::2][(old == tensor) & (new == other)]]
-            indexed = index.primary_output.size  # excludes nodes that this loop makes
-            consumers = np.array([n for n in grounding.consumers[tensor] if n < indexed], np.int64)
+        for pair in sorted({*zip(old.tolist(), new.tolist(), strict=True)}):
+            rows = self.rows[which[::2][(old == pair[0]) & (new == pair[1])]]
+            consumers = np.array(grounding.consumers[pair[0]], np.int64)
             at, k = np.nonzero(producer[rows[:, None], index.primary_output.values[consumers]] == consumers)
-            become = {node: grounding.rewired_node(node, tensor, other) for node in np.unique(consumers[k]).tolist()}
-            states.append(np.array(rows[at], np.int64))
-            consumers_there.append(consumers[k])
-            becoming.append(np.array([become[n] for n in consumers[k].tolist()], np.int64))
-        return np.concatenate(states), np.concatenate(consumers_there), np.concatenate(becoming)
+            for cell in zip(rows[at].tolist(), consumers[k].tolist(), strict=True):
+                rewired[cell] = *rewired.get(cell, ()), pair
+        replaced = sorted({(node, of_node) for (_, node), of_node in rewired.items()})
+        become = {(node, of_node): grounding.rewired_node(node, dict(of_node)) for node, of_node in replaced}
+        result = [(row, node, become[node, of_node]) for (row, node), of_node in rewired.items()]
+        states, consumers, becoming = np.array(result, np.int64).reshape(-1, 3).T
+        return states, consumers, becoming
 
     def apply(self, effects: np.ndarray, consumers_in: np.ndarray, consumers: np.ndarray, become: np.ndarray) -> None:
         """Carry out the rewrites in the states of the batch, and record the changes in the attributes.

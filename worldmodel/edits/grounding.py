@@ -13,7 +13,7 @@ in the order of the rule's plan, which is the same for all graphs.
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -186,10 +186,10 @@ class Grounding:
                 self._add_matches_with(pattern, position, result)
         return result
 
-    def rewired_node(self, node: int, old: int, new: int) -> int:
-        """Return the number of the node that equals a node but reads the tensor `new` instead of `old`."""
+    def rewired_node(self, node: int, tensors: Mapping[int, int]) -> int:
+        """Return the number of the node that equals a node but reads other tensors, given as {old: new}."""
         operator, inputs, outputs = self.nodes[node]
-        return self.node(operator, tuple([new if t == old else t for t in inputs]), outputs)
+        return self.node(operator, tuple([tensors.get(t, t) for t in inputs]), outputs)
 
     def operator_signature(self, node: int) -> tuple[int, Signature]:
         """Return (operator, signature) of a node; see `node_signature`."""

@@ -1,6 +1,6 @@
 """The class of the world model "graph-mdn", and its files."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -15,7 +15,7 @@ from rlflow.env.state import RewriteState
 from worldmodel.base import Replay
 from worldmodel.edits.cost_model import REACH, CostModel, NodeCosts
 from worldmodel.edits.grounding_index import GroundingIndex, Groundings
-from worldmodel.edits.learned_rules import LearnedRules
+from worldmodel.edits.learned_rules import DreamtMatch, LearnedRules
 from worldmodel.edits.model import EditsWorldModel, restored_parts
 from worldmodel.edits.reward_scales import RewardScales
 from worldmodel.graph_mdn.effects import choices_of
@@ -99,6 +99,10 @@ class GraphMDNWorldModel(EditsWorldModel):
         if self._node_rows.get(index, (None, ()))[1] != sizes:
             self._node_rows[index] = NodeRows(index, self.table), sizes
         return self._node_rows[index][0]
+
+    def add_classes(self, rewards: Mapping[DreamtMatch, float]) -> None:
+        super().add_classes(rewards)
+        self._node_rows = {}  # of the discarded groundings
 
     def remember(self, rules: LearnedRules, memory: CostModel) -> None:
         """Recall other data, and discard all groundings made so far; the networks stay as they are.

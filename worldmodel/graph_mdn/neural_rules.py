@@ -307,6 +307,7 @@ def least_sure(sure: np.ndarray, right: np.ndarray) -> float:
     """
     order = np.argsort(-sure, kind="stable")
     share = np.cumsum(right[order]) / np.arange(1, len(order) + 1)
-    enough = np.flatnonzero(share >= RIGHT)
+    is_last = np.diff(sure[order], append=-1.0) != 0  # of all effects of equal probability
+    enough = np.flatnonzero((share >= RIGHT) & is_last)
     enough = enough[enough >= LEAST_SAMPLES - 1]
     return float(sure[order[enough[-1]]]) if len(enough) else SURE_EFFECT

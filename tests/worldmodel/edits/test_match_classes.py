@@ -23,9 +23,11 @@ from tests.toys.systems import (
     task_of,
 )
 from tests.toys.tiny import tiny_task
+from worldmodel.edits import class_rewards
 from worldmodel.edits import learned_rules as module
 from worldmodel.edits.class_rewards import with_predicted_rewards
 from worldmodel.edits.learned_rules import MatchClasses
+from worldmodel.edits.logged_episodes import ground_episode
 from worldmodel.edits.rule_learning import TrainingSet
 from worldmodel.latent_env import LatentEnv
 
@@ -164,3 +166,23 @@ def test_the_least_rewritten_classes_are_the_first_to_be_merged(monkeypatch):
     assert sum(merged.values()) == len(times) - len(times) // 2
     assert max(times[key] for key in times if merged[key]) <= min(times[key] for key in times if not merged[key])
     assert few.of(1, None, ()) == last[1]
+
+
+def test_rewards_of_classes_are_predicted_in_states_of_all_parts_of_episodes(monkeypatch):
+    task = toy_task()
+    episodes, sampled = random_episodes(task, 60, 8), []
+    training, model = TrainingSet.of(episodes, task.encoding_spec.n_rules), fitted(episodes, task)
+    gains_of_classes = class_rewards._gains_of_classes
+
+    def noted(model, index, states, wanted):
+        sampled.append((index, states))
+        return gains_of_classes(model, index, states, wanted)
+
+    monkeypatch.setattr(class_rewards, "_gains_of_classes", noted)
+    with_predicted_rewards(model, training, np.zeros(len(model.match_classes), bool))
+    ((index, states),), steps_to = sampled, {}
+    for log in training.logs:
+        for t, nodes in enumerate(ground_episode(index, log).nodes):
+            steps_to.setdefault(frozenset(nodes.tolist()), t)
+    steps = [steps_to[frozenset(state.tolist())] for state in states]
+    assert len(steps) == class_rewards.STATES_A_GRAPH and steps.count(0) < 8 and set(range(6)) <= set(steps)

@@ -7,13 +7,14 @@ from benchmarks.random_models.random_model import random_model
 from rlflow.costs.analytic import AnalyticCost
 from rlflow.env.state import Task
 from rlflow.graph.onnx_reader import load_graph
-from rlflow.rules.language import load_rules
+from rlflow.rules.language import RuleSet, load_rules
 from tests.suite import at_night, slow
 from tests.toys.systems import (
     SIGNS_AND_PRODUCTS,
     fitted,
     onnx_model,
     random_episodes,
+    rule_set,
     said,
     signs_and_products,
     task_of,
@@ -124,3 +125,24 @@ def test_a_graph_without_matches_can_be_learnt():
         and not predicted.rewards.any()
         and not predicted.uncertainty.any()
     )
+
+
+FLIPS = """
+flip-sum: operands of a sum change places
+  Add(x, y) => Add(y, x)
+
+flip-product: operands of a product change places
+  Mul(x, y) => Mul(y, x)
+"""
+
+
+def test_a_consumer_of_two_rewired_tensors_reads_both_new_ones():
+    """Split(Concat(x, z)) is replaced by x and z, which the sum then reads."""
+    lines = "c = Concat(x, z)\na, b = Split(c)\nd = Add(a, b)\ne = Add(a, d)\no = Mul(e, b)"
+    model = onnx_model(lines, {"x": (2, 8), "z": (2, 8)}, "o", c={"axis": 0}, a={"axis": 0})
+    parted = [rule for rule in load_rules() if rule.name == "split-of-concat"]
+    rules = RuleSet((*parted, *rule_set(FLIPS)), "toy")
+    task = task_of(model, rules)
+    episodes = random_episodes(task, 40, 6)
+    predicted = said(fitted(episodes, task), episodes)
+    assert len(predicted.uncertainty) > 50 and is_exact(predicted) and predicted.uncertainty.max() == 0

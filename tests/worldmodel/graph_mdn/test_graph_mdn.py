@@ -576,6 +576,9 @@ def test_the_threshold_of_known_effects_is_the_probability_above_which_they_are_
     mixed = np.random.default_rng(0).permutation(41)
     assert least_sure(sure[mixed], right[mixed]) == sure[30]  # 30 of 31 are right, and 30 of 32 would be too few
     assert least_sure(sure[:5], right[:5]) == SURE_EFFECT == least_sure(sure, ~right)
+    equal, others = np.ones(12), np.linspace(0.8, 0.7, 28)  # of equal probabilities, all or none qualify
+    assert least_sure(equal, np.arange(12) < 10) == SURE_EFFECT
+    assert least_sure(np.append(equal, others), np.arange(40) != 11) == 0.7
 
 
 def test_softmax_by_owner():
