@@ -122,8 +122,12 @@ class Bench:
         Args:
             measured: (latency relative to the original, actions) of each measured graph.
         """
-        best = [actions for _, actions in sorted(measured, key=lambda one: one[0])[:FINALISTS]]
-        return self.fastest(best, self.measure_seconds * LAST_SHARE)
+        best = {}  # hash of a graph → the actions that first led to it
+        for _, actions in sorted(measured, key=lambda one: one[0]):
+            best.setdefault(follow(self.task, actions).hash, actions)
+            if len(best) == FINALISTS:
+                break
+        return self.fastest(list(best.values()), self.measure_seconds * LAST_SHARE)
 
     # -- methods: each returns (actions of its result, number of graphs that it measured one by one) ---
 
@@ -135,14 +139,14 @@ class Bench:
 
     def annealing(self) -> tuple[Actions, int]:
         rng, limit = np.random.default_rng([self.seed, 1]), self.measure_seconds * (1 - LAST_SHARE)
-        state, actions, latency, count, started = self.task.initial, [], 1.0, 0, time.monotonic()
+        state, actions, latency, count, spent = self.task.initial, [], 1.0, 0, 0.0
         probe, measured = Probe(THREADS, EnvOptions.measure_seconds, EnvOptions.measure_limit), []
-        while (spent := time.monotonic() - started) < limit:
+        while spent < limit:
             after, more = proposed(state, rng)
             if not more:
                 break
-            found, count = self.latency(probe, after.graph).ratio, count + 1
-            temperature = HOT * (COLD / HOT) ** (spent / limit)
+            temperature, of_graph = HOT * (COLD / HOT) ** (spent / limit), self.latency(probe, after.graph)
+            found, count, spent = of_graph.ratio, count + 1, spent + of_graph.seconds
             if found > 0 and math.log(found / latency) < -temperature * math.log(1 - rng.random()):
                 state, actions, latency = after, actions + more, found
                 measured.append((found, actions))

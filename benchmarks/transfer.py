@@ -110,7 +110,7 @@ def acted(player, model: str, seed: int) -> dict:
     """
     from controllers.evaluation import best_of
 
-    started, env = time.perf_counter(), environment(model, player.config)
+    env, started = environment(model, player.config), time.perf_counter()
     tried = best_of([player], env, SAMPLES, seed)
     first = tried.trajectories[0]
     return {
@@ -198,7 +198,8 @@ def tables(folds: list[list[dict]], sizes: dict[str, list[dict]]) -> dict[str, T
             def gains(who: str, what: str = "gain", of_model=of_model) -> str:
                 return percent([one[who][what] for one in of_model])
 
-            best = max(one[who]["gain"] for one in of_model for who in ("learnt", "untrained", "greedy", "beam"))
+            every = "learnt", "untrained", "greedy", "beam", "beam_same_seconds"
+            best = max(one[who]["gain"] for one in of_model for who in every)
             models.append([
                 model, len(runs), gains("learnt"), gains("learnt", "greedy_episode"), gains("untrained"),
                 gains("greedy"), gains("beam"), gains("beam_same_seconds"), percent(best),

@@ -38,6 +38,8 @@ from benchmarks.record import Record, Table, parser, run
 from benchmarks.shared import THREADS, number, percent
 from benchmarks.world_models import Learning
 from controllers.real_env import LimitReached
+from rlflow.collect.episodes import Episode, interactions_of
+from rlflow.collect.rollouts import play_random
 from rlflow.common.errors import RLFlowError
 from rlflow.costs.profiled import ProfiledCost
 from rlflow.env import BATCHED, SINGLE
@@ -187,13 +189,22 @@ class Cell:
         interactions = max(int(INTERACTIONS * self.seconds), LEAST_EPISODES * self.spec.max_steps)
         options = [f"{name}={value}" for name, value in names.items()]
         learning = Learning(self.spec.model, "graph-mdn", self.seed, self.folder, interactions, *options)
-        learning.__dict__["task"] = self.task  # the cached property, so that the clock sees all timings
+        learning.__dict__["task"] = self.task  # the cached properties, so that the clock sees all timings
+        learning.__dict__["training"] = self._random(interactions, learning.config.collect.by_rule)
         learning.learn(1, learning.training)
         world_model = learning.model()
         agent = learning.agent(world_model)
         learning.train(agent, world_model, "controller")
         reached = [cheapest(self.task, episode.actions) for episode in learning.played(agent)]
         return min(reached, key=lambda actions: follow(self.task, actions).objective)
+
+    def _random(self, interactions: int, by_rule: float) -> list[Episode]:
+        """Play random episodes of at most `interactions` steps together."""
+        reward, steps, result = self.spec.make_reward(), self.spec.max_steps, []
+        while interactions_of(result) + steps <= interactions:
+            k = len(result)
+            result.append(play_random(self.task, reward, steps, np.random.default_rng([self.seed, k]), k, by_rule))
+        return result
 
     def xrlflow(self) -> Actions:
         from controllers.controller_options import XRLflowConfig

@@ -166,7 +166,7 @@ class EGRL(Learner):
             scalars |= self.learn(seen, len(decisions), rng)
             if not networks:
                 self.champion = self.sac.actor.numpy()
-        if population.size:
+        if population.size and len(rewards) >= population.size:  # a budget can end amid a generation
             actor = self.sac.actor.numpy() if config.variant == BOTH else None
             self.population = next_population(population, fitness, logits[:networks], actor, config, rng)
         return scalars

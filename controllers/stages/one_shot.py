@@ -5,7 +5,7 @@ task's instance. There are no random episodes and no world model.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -16,6 +16,8 @@ from rlflow.common.messages import bar_updater, progress_bar
 from rlflow.common.task import ONE_SHOT, Instance, Observes
 from rlflow.optimisation.candidates import Decision
 from worldmodel.run_pages import events
+
+AT_ONCE = 1000  # random decisions that are evaluated in one call
 
 
 def refuse(run, stage: str) -> None:
@@ -69,12 +71,11 @@ def evaluate(run, only: Sequence[str] = ()) -> dict:
                 "trained_return": training.results["best_return"], "real_return": None,
                 "cost": int(instance.evaluate(own).objectives.min()),
             })  # fmt: skip
-        decisions = [_best("controller", instance, np.concatenate(decided), evaluations, started)]
+        decisions = [_best("controller", instance, decided, evaluations, started)]
         started = time.monotonic()
-        decisions.append(_best("control", instance, instance.control()[None], 1, started))
-        started, rng = time.monotonic(), np.random.default_rng(config.seed)
-        drawn = rng.integers(instance.space.nvec, size=(evaluations, len(instance.space.nvec)))
-        decisions.append(_best("random", instance, drawn, evaluations, started))
+        decisions.append(_best("control", instance, [instance.control()[None]], 1, started))
+        started = time.monotonic()
+        decisions.append(_best("random", instance, _drawn(instance, evaluations, config.seed), evaluations, started))
         return run.spec.deliver(run.task, decisions, run.path / "eval", config) | {"experiments": rows}
 
     return run.stage("eval", work)
@@ -85,16 +86,27 @@ def _controller(run):
     return kind(config, run.task.initial, controller_seed(run.config))
 
 
-def _best(name: str, instance: Instance, decisions: np.ndarray, evaluations: int, started: float) -> Decision:
-    """Return the best of several decisions, after any repair by the instance.
+def _drawn(instance: Instance, count: int, seed: int) -> Iterator[np.ndarray]:
+    """Yield `count` random decisions in parts int64 [B, n] of at most AT_ONCE decisions, which limits the memory."""
+    rng, nvec = np.random.default_rng(seed), instance.space.nvec
+    for first in range(0, count, AT_ONCE):
+        yield rng.integers(nvec, size=(min(AT_ONCE, count - first), len(nvec)))
+
+
+def _best(name: str, instance: Instance, parts: Iterable[np.ndarray], evaluations: int, started: float) -> Decision:
+    """Return the best of several decisions, after any repair by the instance; of equal ones, the first.
 
     Args:
       name: the name of the result.
       instance: the instance.
-      decisions: int64 [B, n].
+      parts: decisions, int64 [B, n] each.
       evaluations: the number of evaluations to report.
       started: the value of time.monotonic() from which the reported seconds count.
     """
-    result = instance.evaluate(decisions)
-    best = int(result.objectives.argmin())
-    return Decision(name, result.decisions[best], int(result.objectives[best]), evaluations, time.monotonic() - started)
+    lowest, best = None, None
+    for part in parts:
+        result = instance.evaluate(part)
+        k = int(result.objectives.argmin())
+        if lowest is None or result.objectives[k] < lowest:
+            lowest, best = int(result.objectives[k]), result.decisions[k]
+    return Decision(name, best, lowest, evaluations, time.monotonic() - started)

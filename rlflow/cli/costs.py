@@ -159,8 +159,8 @@ def run_explain(parsed) -> dict:
         "sure": f"the whole model takes {measured_ms:.3f} ms, measured with {counted(threads, 'thread')}",
     }
     database = [setting("cost.database", parsed.database)] if parsed.database else []
-    sizes = shape_words(shapes, fix=False)
-    ending(lines, "optimise", parsed.model, "--out", "FASTER.onnx", "--threads", threads, *sizes, *database)
+    named = shape_words(shapes, fix=False)
+    ending(lines, "optimise", parsed.model, "--out", "FASTER.onnx", "--threads", threads, *named, *database)
     kernels = [
         {
             "operators": row.operators, "shape": row.shape, "first_node": row.first, "count": row.count,

@@ -87,6 +87,8 @@ def found_by_search(parsed, program) -> tuple:
 
     if parsed.method not in (MACROS, SHARING):
         SEARCHES.check(parsed.method)
+    if parsed.method == "taso":
+        raise RLFlowError("taso searches graphs, not expressions; pass another --method, for example descent")
     if not parsed.seconds > 0:
         raise RLFlowError("pass --seconds above 0")
     if parsed.seed < 0:

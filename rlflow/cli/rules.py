@@ -8,6 +8,8 @@ from rlflow.cli.command import add_command, add_custom_ops, add_sizes, ending
 from rlflow.common.errors import RLFlowError
 from rlflow.common.messages import counted, shape_words
 
+PROVED = "all-shapes", "bounded"  # kinds of proofs
+
 TEXT = "list the rules, explain where they match, prove them, find new ones"
 EXPLAIN = "show where each rule matches in a model, or the nearest miss with its reason"
 ENUMERATE = "find rules automatically: equal graphs of few operators"
@@ -124,7 +126,7 @@ def run_prove(parsed) -> dict:
     from rlflow.rules.proofs import store_proofs
 
     def store(result) -> None:
-        if result.proof in ("all-shapes", "bounded"):
+        if result.proof in PROVED:
             store_proofs(rules, [result])
         seconds = f"{result.seconds:6.2f} s"
         print(f"{result.proof:12}  {result.name:36}  {seconds}  {result.bound or result.how}", flush=True)
@@ -136,7 +138,8 @@ def run_prove(parsed) -> dict:
     kinds = Counter(proof.proof for proof in proofs)
     counts = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
     ending({"result": f"{counted(len(proofs), 'rule')}: {counts}"}, "rules", "docs", "--out", "RULES.md")
-    return {"hash": rules.hash, "rules": [asdict(proof) for proof in proofs]}
+    proved = all(proof.proof in PROVED for proof in proofs)
+    return {"ok": proved, "hash": rules.hash, "rules": [asdict(proof) for proof in proofs]}
 
 
 def run_enumerate(parsed) -> dict:

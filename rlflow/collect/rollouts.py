@@ -219,6 +219,7 @@ def collect(
         not on disk before) and "measurement_seconds" (time that measured rewards took, counting each graph once).
     """
     folder, spec = Path(folder).absolute(), spec.absolute()
+    _task_and_reward.cache_clear()  # the model file may have changed since an earlier call
     shards = [list(range(k, min(k + SHARD_EPISODES, episodes))) for k in range(0, episodes, SHARD_EPISODES)]
     on_disk = [_figures_on_disk(shard_path(folder, number), indices) for number, indices in enumerate(shards)]
     missing = {number: shards[number] for number, known in enumerate(on_disk) if known is None}
@@ -319,6 +320,7 @@ def online_batches(
       by_rule: see `draw_action`.
     """
     spec = spec.absolute()
+    _task_and_reward.cache_clear()
     jobs = (Job(f"episode {k}", _play, (spec, seed, [k], by_rule)) for k in count(first_batch * batch))
     with Workers(executor, workers) as pool:
         episodes = pool.results(jobs, ahead=3 * batch)

@@ -120,8 +120,9 @@ class TimingDatabase:
             connection.execute("BEGIN IMMEDIATE")
             if connection.execute("PRAGMA user_version").fetchone()[0] == VERSION:
                 return  # Another process has renewed it meanwhile.
-            connection.execute("DROP TABLE IF EXISTS timings")
-            connection.execute(TABLE)
+            for name, table in (("timings", TABLE), ("kernel_digests", KERNELS)):
+                connection.execute(f"DROP TABLE IF EXISTS {name}")
+                connection.execute(table)
             connection.execute(f"PRAGMA user_version = {VERSION}")
         if used:
             say(

@@ -133,8 +133,12 @@ class StepEnv(gym.Env):
             self._steps, self._earnings = self._steps + 1, self._earnings.after_stop(self.state)
             return self._observation(), self._earnings.last, True, False, self._info(True)
         if not self._allowed(xfer_id, location):
-            self._steps += 1
-            return self._observation(), INVALID_REWARD, False, self._steps >= self.max_steps, self._info(False)
+            self._steps, reward = self._steps + 1, INVALID_REWARD
+            truncated = self._steps >= self.max_steps
+            if truncated:  # what the end of an episode is paid for, such as a measurement
+                self._earnings = self._earnings.after_stop(self.state)
+                reward += self._earnings.last
+            return self._observation(), reward, False, truncated, self._info(False)
         return self.recall(action, self.state.apply(xfer_id, location))
 
     def action_masks(self) -> np.ndarray:

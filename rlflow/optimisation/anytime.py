@@ -211,7 +211,7 @@ def search_all(
       seconds: the time limit of all searches and of the timing of the original, in seconds. Pass the same number when a
         command is repeated, so that ended searches are recognised.
       seed: the seed of all random choices.
-      deadline: the value of time.monotonic() after which no operator of the original is timed.
+      deadline: the value of time.monotonic() after which nothing is searched and no operator of the original is timed.
       spent: the number of these seconds that earlier work has used.
 
     Returns:
@@ -220,7 +220,7 @@ def search_all(
     Raises:
       Stop: a search was interrupted, or the original's cost was not known by the deadline.
     """
-    end, names = time.monotonic() + seconds - spent, methods(best.task.cost)
+    end, names = min(time.monotonic() + seconds - spent, deadline), methods(best.task.cost)
     limits = {"interactions": options["interactions"], "memory_mb": options["memory_mb"]}
     with progress_bar(None, "optimise", " rewrites") as bar:
         count_cost(best.task, deadline)

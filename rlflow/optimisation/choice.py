@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rlflow.common.options import option
+from rlflow.costs.measured import MARGIN
 from rlflow.optimisation.candidates import Candidate
 
 FASTER, EQUAL, DEQUANTISED = ACCEPTED = "faster", "equal", "dequantised"  # the values of the option eval.accept
@@ -110,7 +111,7 @@ def choose(
         return kept[0].name, "no difference in speed is shown, and --accept equal takes that"
     for one in kept:
         saved = savings(original["file_bytes"], result[one.name])
-        if saved:
+        if saved and measured[one.name]["ratio"] <= 1 + MARGIN:  # the interval of a short measurement is wide
             return one.name, f"no difference in speed is shown, but {' and '.join(saved)}"
     pairs = measured[kept[0].name]["pairs"]
     why = f"no difference in speed is shown in {pairs} pairs of runs"

@@ -137,13 +137,13 @@ def search_in_rounds(
       the result of the last `search_all`, and "rounds": for each round "rewrites", the number of rewrites that each
       search carried out, and "timed", the number of kernels that were timed after the searches.
     """
-    end, rounds, is_last = time.monotonic() + seconds - spent, [], False
+    end, rounds, is_last = min(time.monotonic() + seconds - spent, deadline), [], False
     while not is_last:
         left = max(end - time.monotonic(), 0.0)
         is_last = len(rounds) == ROUNDS - 1 or (bool(rounds) and not rounds[-1]["timed"])
         share = 1.0 if is_last else SEARCHES
         before = dict(best.records)
-        result = search_all(best, options, seconds, seed, deadline, seconds - share * left)
+        result = search_all(best, options, seconds, seed + len(rounds), deadline, seconds - share * left)
         ran = {name: record for name, record in best.records.items() if record is not before.get(name)}
         timed = 0 if is_last else time_what_decides(best, (end - time.monotonic()) / 2)
         rounds.append({"rewrites": {name: one["interactions"] for name, one in ran.items()}, "timed": timed})

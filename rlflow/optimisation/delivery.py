@@ -31,6 +31,7 @@ from rlflow.optimisation.repair import LeftOut, repaired, write_fault_report
 from rlflow.optimisation.validate import Comparison, Findings
 from rlflow.optimisation.validate.findings import Finding
 
+RECEIPT = "receipt.json"  # in the folder of the delivered model
 ONE_THREAD = 1 / 3  # share of `measure_seconds` for the measurement with one thread, which is only reported
 SESSIONS_AND_RUNS = 3  # time of a measurement with the making of its sessions, relative to the seconds of its runs
 CHECKS = ("equal", "max_relative_error", "findings", "measured", "file_bytes", "left_out")
@@ -136,12 +137,13 @@ def deliver(
     original |= {"objective": task.original_cost.runtime_ps, "file_bytes": file_bytes(source)}
     name, reason = choose(original, list(checked.values()), result, options.accept, target and target.machine)
     path, one_thread, groups = Path(source), None, []
+    (folder / RECEIPT).unlink(missing_ok=True)  # of an earlier delivery, whose model is replaced or not delivered
     if name != "original":
         path = folder / "optimised.onnx"
         bound = shapes if options.fix else {}
         sha256 = save_graph(checked[name].state.graph, path)
         receipt = _receipt(task, checked[name], result[name]["measured"], families, bound, options, sha256)
-        write_json(folder / "receipt.json", receipt)
+        write_json(folder / RECEIPT, receipt)
         if result[name]["measured"] is not None and options.threads > 1 and time.monotonic() < grace:
             seconds, sizes = ONE_THREAD * options.measure_seconds, sizes_to_measure(task, shapes)
             with spent_on(VERDICT):
@@ -316,7 +318,8 @@ def _check(
                 with spent_on(VERDICT):
                     measured = measure(
                         source, path, options.threads, seconds, options.sessions, options.seed, sizes,
-                        feeds=options.feeds, whole_seconds=SESSIONS_AND_RUNS * seconds,
+                        feeds=options.feeds,
+                        whole_seconds=min(SESSIONS_AND_RUNS * seconds, max(end - time.monotonic(), seconds)),
                     )  # fmt: skip
             except RLFlowError as error:  # --exact does not check the model with ONNX Runtime's optimisations
                 findings.findings.append(Finding("structure", False, f"cannot be measured: {error}", optimised=True))
@@ -433,8 +436,12 @@ def copy_with_receipt(outcome: dict, out: Path) -> None:
       outcome: the result of `deliver`.
       out: the path of the copy.
     """
-    beside = out.with_suffix(".receipt.json")
-    beside.unlink(missing_ok=True)
+    receipt_beside(out).unlink(missing_ok=True)
     copy_delivery(outcome, out)
     if outcome["delivered"] != "original":
-        copy_file(Path(outcome["optimised"]).with_name("receipt.json"), beside)
+        copy_file(Path(outcome["optimised"]).with_name(RECEIPT), receipt_beside(out))
+
+
+def receipt_beside(out: Path) -> Path:
+    """Return the path OUT.receipt.json of the receipt beside a delivered file."""
+    return out.with_suffix(".receipt.json")

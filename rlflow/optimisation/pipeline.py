@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Protocol
 
 from rlflow.common import spending
-from rlflow.common.errors import RLFlowError
+from rlflow.common.errors import RLFlowError, first_line
 from rlflow.common.files import read_json
 from rlflow.common.messages import progress_bar, say
 from rlflow.common.spending import Account, keeping, spent_on, spent_so_far, spent_text
@@ -29,6 +29,7 @@ from rlflow.costs.target import target_of
 from rlflow.env.batched import start_of
 from rlflow.env.state import Task
 from rlflow.graph.onnx_writer import check_apart
+from rlflow.graph.session_file import session_file
 from rlflow.optimisation import anytime
 from rlflow.optimisation.ablation import measured_families
 from rlflow.optimisation.anytime import BEST_SO_FAR_FILE, BestSoFar
@@ -42,7 +43,14 @@ from rlflow.optimisation.contest import (
     pruned_winner,
 )
 from rlflow.optimisation.deciding import search_in_rounds
-from rlflow.optimisation.delivery import Checked, check_is_of_time, copy_delivery, copy_with_receipt, sizes_to_measure
+from rlflow.optimisation.delivery import (
+    Checked,
+    check_is_of_time,
+    copy_delivery,
+    copy_with_receipt,
+    receipt_beside,
+    sizes_to_measure,
+)
 from rlflow.optimisation.receipt import carried_over, rewrites_of
 from rlflow.optimisation.session_options import best_session, put_session
 from rlflow.search.base import Limits, SearchResult, run_search
@@ -188,6 +196,8 @@ def search_once(run: Run, method: str, out: Path, measure: bool) -> tuple[Search
 
 def _copy_out(outcome: dict, out: Path | None) -> None:
     if out is not None:
+        session_file(out).unlink(missing_ok=True)  # of an earlier model at this path, as is the receipt
+        receipt_beside(out).unlink(missing_ok=True)
         copy_delivery(outcome, out)
         put_session(outcome, out)
 
@@ -242,9 +252,14 @@ def _session(run: Run, outcome: dict, sizes: Mapping[str, Mapping], budget: Budg
         return {}
     config, path = run.config, Path(outcome["optimised"])
     with spent_on(spending.VERDICT):
-        best = best_session(
-            path, run.spec.feeds, sizes, config.cost.threads, config.seed, config.eval.tolerance, budget.session_seconds
-        )
+        try:
+            best = best_session(
+                path, run.spec.feeds, sizes, config.cost.threads, config.seed, config.eval.tolerance,
+                budget.session_seconds,
+            )  # fmt: skip
+        except RLFlowError as error:
+            say(f"no session options are chosen, because ONNX Runtime refuses some: {first_line(error)}")
+            return {"spent": spent_so_far()}
     return {"session": best, "spent": spent_so_far()}
 
 

@@ -126,9 +126,10 @@ def _fastest(
         fields = setup.changes()
         without = dict.fromkeys((*together.without, *fields.pop("without", ())))
         together = together._replace(**fields, without=tuple(without))
+    if not _is_equal(path, together, inputs, threads, tolerance):
+        return gaining[0]
     last = ranked([gaining[0], together], end)
-    best = last[0][0] if last else gaining[0]
-    return best if _is_equal(path, best, inputs, threads, tolerance) else gaining[0]
+    return last[0][0] if last else gaining[0]
 
 
 def _is_equal(path: Path, setup: Setup, inputs: list[dict], threads: int, tolerance: float) -> bool:

@@ -96,7 +96,7 @@ class Search:
         self.compound = isinstance(start, CompoundState)
         self._clock, self._began, self._progress = clock, clock(), progress
         self._best_choices = 0  # number of single choices on the best path
-        self._followed = 0  # number of calls of `follow`
+        self._followed, self._first = 0, 0.0  # number of calls of `follow`; seconds before the first one
         # Not the peak, which would count memory that was freed before the search as available.
         self._memory_at_start = resident_memory()
         self._next_memory_look = 0
@@ -126,6 +126,8 @@ class Search:
           LimitReached: a limit is reached.
         """
         self.check()
+        if not self._followed:
+            self._first = self.seconds
         self._followed += 1
         after = state.follow(match)
         rewrites = len(after.made) if hasattr(after, "made") else 1
@@ -165,7 +167,8 @@ class Search:
         if self.interactions >= self.limits.interactions:
             raise LimitReached("interactions")
         # `numbered` repeats the best path choice by choice, which takes long if moves stand for many choices.
-        if self.seconds * (1 + self._best_choices / max(self._followed, 1)) >= self.limits.seconds:
+        seconds = self.seconds
+        if seconds + (seconds - self._first) * self._best_choices / max(self._followed, 1) >= self.limits.seconds:
             raise LimitReached("seconds")
         if self.interactions >= self._next_memory_look:
             self._next_memory_look += MEMORY_EVERY

@@ -304,7 +304,8 @@ def _random_descent(position: Position, unit: float, max_steps: int) -> Position
         if not gains.size or (step and gains.max() <= 0):
             break
         scaled = gains / unit
-        weights = scaled + np.sqrt(scaled**2 + 1)  # 1 for no gain, ∝ gain above it, ∝ 1 / loss below
+        size = np.abs(scaled) + np.hypot(scaled, 1)
+        weights = np.where(scaled > 0, size, 1 / size)  # 1 for no gain, ∝ gain above it, ∝ 1 / loss below
         position = position.after(position.matches[rng.choice(len(weights), p=weights / weights.sum())])
     return position
 

@@ -72,8 +72,11 @@ def learn(
                     counts[macro] += 1
                 begin, lowest = end, states[end].objective
     kept = [macro for macro in counts if counts[macro] >= at_least]
-    kept.sort(key=lambda macro: (-counts[macro], len(macro), macro))
-    return kept
+
+    def order(macro: Macro) -> tuple:
+        return -counts[macro], len(macro), [one._replace(like=-1 if one.like is None else one.like) for one in macro]
+
+    return sorted(kept, key=order)
 
 
 _STEP = re.compile(r"(\w+)([+*]?)(?:=(\d+))?")

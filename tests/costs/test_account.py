@@ -14,6 +14,10 @@ from rlflow.graph.onnx_reader import load_graph
 from tests.commands import in_process
 from tests.toys.tiny import tiny_task
 
+SYMBOLIC = """<ir_version: 8, opset_import: ["": 17]>
+symbolic (float[batch,n] x) => (float[batch,n] y) {
+  y = Exp(x)
+}"""
 SPEEDS = Speeds(20.0, 10.0, 1.0, 2.0, 4.0, 1000.0, 256)
 
 
@@ -80,3 +84,12 @@ def test_the_command_states_the_sum_the_bound_and_the_measured_latency(capsys, t
     assert f"{count} kernels of {ms:.3f} ms, bound {bound:.3f} ms" in done.out
     assert f"the whole model takes {written['measured_ms']:.3f} ms, measured with 1 thread" in done.out
     assert in_process(capsys, "costs", "explain", "tiny_squeezenet1_1", "--top", "0").error.startswith("pass --top")
+
+
+def test_the_command_explains_a_symbolic_model_at_the_given_sizes(capsys, tmp_path):
+    model, path = tmp_path / "model.onnx", tmp_path / "x.json"
+    onnx.save(onnx.parser.parse_model(SYMBOLIC), model)
+    words = "costs", "explain", model, "--threads", "1", "--database", tmp_path / "costs.sqlite", "--json", path
+    for given, sizes in (((), {"batch": 1, "n": 128}), (("--shape", "batch=4"), {"batch": 4, "n": 128})):
+        assert in_process(capsys, *words, *given).code == 0
+        assert json.loads(path.read_text())["sizes"] == sizes

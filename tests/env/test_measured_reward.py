@@ -90,6 +90,18 @@ def test_an_invalid_action_does_not_count_as_a_step_of_the_measured_reward(tmp_p
     assert not probe.asked  # Only one of the two steps was valid.
 
 
+@pytest.mark.parametrize("every", EVERY)
+def test_an_episode_that_an_invalid_action_ends_is_paid_for_its_last_graph(tmp_path, every):
+    reward, _ = planted_reward(tmp_path, every)
+    env = GraphRewriteEnv(tiny_task(), reward, max_steps=4)
+    rewards = [env.reset() and 0.0]
+    rewards += [env.step(env.state.valid_actions()[0])[1] for _ in range(3)]
+    _, last, terminated, truncated, _ = env.step((0, 10**6))
+    first, reached = ratio(env.task.initial), ratio(env.state)
+    assert (terminated, truncated) == (False, True) and env.state.hash != env.task.initial.hash
+    assert sum(rewards) + last == pytest.approx(-100 + 100 * (first - reached) / first, abs=1e-9)
+
+
 def test_a_restored_state_and_a_fork_earn_the_reward_of_the_original(tmp_path):
     reward, _ = planted_reward(tmp_path, every=3)
     env = GraphRewriteEnv(tiny_task(), reward, max_steps=4)

@@ -121,6 +121,13 @@ def test_less_memory_or_a_smaller_file_is_a_stated_reason_for_delivery(memory, f
     assert reason.startswith("no difference in speed is shown") and all(text in reason for text in said or [])
 
 
+def test_a_saving_does_not_compensate_for_a_loss_that_a_short_measurement_does_not_show():
+    """With one pair of sessions, a file that is 30 % slower has an interval that contains 1."""
+    for ratio, name in ((1.3, "original"), (1.005, "greedy")):
+        short = measured((ratio, 0.913, 1.849), memory=(60 * MB, 30 * MB))
+        assert choose_of({"greedy": (50, True, short)})[0] == name
+
+
 def test_no_estimated_gain_gives_the_original_back():
     assert chosen(controller=(100, True, None), greedy=(100, True, "faster")) == ("original", "no gain was found")
 

@@ -13,8 +13,9 @@ from rlflow.graph.drawn_inputs import random_inputs
 from rlflow.graph.feeds import Feeds
 from rlflow.graph.onnx_runtime import Setup
 from rlflow.graph.session_file import session_file, write_setup
-from rlflow.optimisation import session_options
+from rlflow.optimisation import pipeline, session_options
 from rlflow.optimisation.budget import Budget
+from rlflow.optimisation.delivery import receipt_beside
 from rlflow.optimisation.session_options import best_session, contenders
 from rlflow.reports.sentences import session_code, session_text
 from rlflow.zoo import load
@@ -132,6 +133,15 @@ def test_saving_a_result_writes_its_session_options_and_removes_old_ones(model, 
     assert not session_file(out).exists()
 
 
+def test_a_delivery_removes_what_belongs_to_the_earlier_file_of_this_name(model, tmp_path):
+    out = tmp_path / "out.onnx"
+    for beside in (session_file(out), receipt_beside(out)):
+        beside.write_text("{}")
+    pipeline._copy_out({"optimised": str(model), "delivered": "original", "fault_report": None}, out)
+    assert out.read_bytes() == model.read_bytes()
+    assert not session_file(out).exists() and not receipt_beside(out).exists()
+
+
 def test_a_part_of_the_seconds_is_kept_for_session_options():
     plain, kept = Budget.of(60, False, 0.0), Budget.of(60, False, 0.0, session=True)
     assert (kept.session_seconds, kept.end, kept.search_seconds) == (10, plain.end - 10, 25)
@@ -140,3 +150,22 @@ def test_a_part_of_the_seconds_is_kept_for_session_options():
 def test_a_report_says_if_there_was_no_time_for_session_options():
     assert "no time" in session_text({"session": {"setup": {}, "measured": None, "tried": 0}})
     assert session_text({}) is None
+
+
+def test_options_that_cannot_be_combined_are_not_measured_together(model, monkeypatch):
+    measured, is_equal = [], session_options._is_equal
+
+    def in_turns(original, candidates, inputs, threads, seconds, first, setups):
+        measured.extend(setups)
+        return [0.9 if one.changes().keys() & {"spinning", "level"} else 1.0 for one in setups]
+
+    def refused_together(path, setup, *arguments):
+        return len(setup.changes()) < 2 and is_equal(path, setup, *arguments)
+
+    monkeypatch.setattr(session_options, "ratios_in_turns", in_turns)
+    monkeypatch.setattr(session_options, "_is_equal", refused_together)
+    monkeypatch.setattr(session_options, "measure", lambda *_, **__: MEASURED)
+    monkeypatch.setattr(session_options, "affordable_contenders", lambda *_: 99)
+    result = best_session(model, Feeds.of(model), {"": {}}, 2, 0, 1e-4, 60.0)
+    assert len(result["setup"].keys() - {"threads"}) == 1
+    assert measured and all(len(one.changes().keys() & {"spinning", "level"}) < 2 for one in measured)

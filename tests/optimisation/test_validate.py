@@ -323,6 +323,16 @@ def test_special_inputs_are_drawn_only_where_they_are_valid():
     assert np.abs(arrays[-1].arrays["input"])[arrays[-1].arrays["input"] != 0].min() < np.finfo(np.float32).tiny
 
 
+def test_mixed_inputs_keep_small_and_large_values_alike():
+    feeds = Feeds.of(chain(helper.make_node("Relu", ["x"], ["y"]), constants={}, shape=(16,)))
+    kept, replaced = [], []
+    for seed in range(100):
+        drawn, mixed = feeds.draw(seed, {})["x"], special_inputs(feeds, seed, {})[-1].arrays["x"]
+        kept += np.abs(drawn[mixed == drawn]).tolist()
+        replaced += np.abs(drawn[mixed != drawn]).tolist()
+    assert min(len(kept), len(replaced)) > 100 and 0.8 < np.median(kept) / np.median(replaced) < 1.25
+
+
 def test_a_model_with_a_scalar_input_can_be_validated():
     model = chain(helper.make_node("Relu", ["x"], ["y"]), constants={}, shape=(), y=(TensorProto.FLOAT, ()))
     assert validate(model, model).ok

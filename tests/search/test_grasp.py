@@ -115,3 +115,9 @@ def test_grasp_and_rendering_work_on_a_model_that_costs_nothing():
     env = GraphRewriteEnv(task, render_mode="ansi")
     env.reset()
     assert "0.00 % better" in env.render()
+
+
+def test_grasp_draws_among_losses_of_any_size():
+    start = one_row().initial
+    result = searched(start, unit=1e-300)  # relative to this unit, every loss is enormous
+    assert result.state.objective < start.objective

@@ -1,10 +1,13 @@
 """Test macros: how they are learnt from paths, and that they cross valleys that single rewrites do not cross."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from rlflow.optimisation.candidates import states_along
+from rlflow.search import macros as module
 from rlflow.search.base import Limits, run_search
-from rlflow.search.macros import ALL, UNTIL, Step, learn, macro_search
+from rlflow.search.macros import ALL, ONCE, UNTIL, Step, learn, macro_search
 from rlflow.tasks.expressions.sketches import inlined, learnt_macros
 from rlflow.tasks.expressions.state import ExpressionTask, rules_of
 from rlflow.tasks.expressions.syntax import parse_expression, parse_programs
@@ -89,3 +92,10 @@ def test_a_sketch_leads_through_states_of_higher_cost():
     assert max(state.objective for state in states) > 2 * states[0].objective > 2 * states[-1].objective
     greedy = run_search("greedy", task.initial, max_steps=200)
     assert greedy.state.objective > states[-1].objective
+
+
+def test_macros_of_equal_counts_are_sorted_though_only_one_needs_the_plan_of_a_step(monkeypatch):
+    macros = [(Step(3), Step(5), Step(3, ONCE, 0)), (Step(3), Step(5), Step(3))]
+    states = [SimpleNamespace(objective=objective) for objective in (2, 1)]
+    monkeypatch.setattr(module, "_macro", lambda states, actions: actions[0])
+    assert learn([(states, [macro]) for macro in macros] * 2) == macros[::-1]

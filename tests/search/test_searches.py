@@ -445,3 +445,16 @@ def test_best_first_does_not_expand_every_order_of_independent_steps():
     result = run_search("best-first", task.initial, budget=10**6)
     assert result.stop == "nothing left to try" and len(result.actions) == 10
     assert result.interactions < 100  # There are 2 ** 10 subsets.
+
+
+def test_the_time_before_the_first_rewrite_is_not_charged_for_each_choice_of_the_best_path():
+    """A best path of many choices is repeated at the end of a search, in the time that rewrites took."""
+    start, now = tiny_task("tiny_squeezenet1_1").initial, [0.0]
+    search = module.Search(start, Limits(seconds=20), clock=lambda: now[0])
+    now[0] = 2.0  # such as the first table of matches
+    search.follow(start, start.matches[0])
+    search._best_choices = 15  # as after a rewrite of 15 equal matches
+    search.check()
+    now[0] = 4.0  # the path would take 30 seconds
+    with pytest.raises(module.LimitReached):
+        search.check()

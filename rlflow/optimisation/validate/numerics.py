@@ -219,10 +219,8 @@ class Expected:
         self.drawn, self.draws = model.draws.outputs, model.draws.text
         running = model.session_with([slot.tensor for slot in self.slots], threads, optimise)
         self.sets = [(given, self.ordinary(running, given)) for given in ordinary]
-        scales = [
-            max(map(_largest, values))
-            for values in zip(*([w.value for w in wanted] for _, wanted in self.sets), strict=True)
-        ]
+        beside = [wanted for given, wanted in self.sets if special and given.sizes == special[0].sizes]
+        scales = [max(map(_largest, values)) for values in zip(*([w.value for w in of] for of in beside), strict=True)]
         self.sets += [(given, self.special(running, given, scales)) for given in special]
         self.elsewhere: list[dict[str, int]] = []  # unnamed sizes at which the original runs
         if others is not None:

@@ -73,6 +73,7 @@ def test_a_wrong_result_is_noticed():
 @pytest.mark.parametrize("words, reason", [
     (("(mul x y)", "--method", "beem"), "did you mean 'beam'"), (("(mul x y)", "--rules", "all"), "no rule set 'all'"),
     (("(mul x y)", "--seconds", "0"), "--seconds above 0"), (("FILE:nothing",), "no definition is named 'nothing'"),
+    (("(mul x y)", "--method", "taso"), "taso searches graphs"),
     (("(mul x q)",), "'q' has no definition"), (("gelo/gelu",), "did you mean 'gelu'"),
 ])  # fmt: skip
 def test_wrong_arguments_are_refused(tmp_path, capsys, words, reason):
