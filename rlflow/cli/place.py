@@ -38,6 +38,7 @@ def add(commands) -> None:
 
 def run(parsed) -> dict:
     from rlflow.common.files import check_writable, read_json
+    from rlflow.common.messages import shape_words
     from rlflow.runs.config import parse_shapes
     from rlflow.tasks.placement.delivery import write_placement
     from rlflow.tasks.placement.memories import read_device
@@ -51,7 +52,8 @@ def run(parsed) -> dict:
     read_device(parsed.memory)  # a wrong device is refused before the folder is made
     folder = Path(parsed.folder)
     check_writable(folder / "placement.json")
-    instance = instance_of(zoo_or_path(parsed.model), parsed.memory, parsed.simulator, parse_shapes(parsed.shape))
+    shapes = parse_shapes(parsed.shape)
+    instance = instance_of(zoo_or_path(parsed.model), parsed.memory, parsed.simulator, shapes)
     found, bound = best_placement(instance, parsed.seconds, parsed.seed)
     best = min(found, key=lambda name: found[name].objective)
     latency, usual = found[best].objective, found["heuristic"].objective
@@ -59,7 +61,10 @@ def run(parsed) -> dict:
     methods = {
         name: {"simulated_us": one.objective / 1e9, "evaluations": one.evaluations} for name, one in found.items()
     }
-    figures = {"model": parsed.model, "method": best, "methods": methods, "bound_us": bound / 1e9, "proved_gap": gap}
+    figures = {
+        "model": parsed.model, "shapes": dict(shapes), "method": best, "methods": methods, "bound_us": bound / 1e9,
+        "proved_gap": gap,
+    }  # fmt: skip
     path = write_placement(instance, found[best].decision, folder, figures)
     full = ", ".join(one["name"] for one in read_json(path)["memories"] if one["used"] > one["bytes"])
     addresses = f"sums of bytes fit, but no addresses that fit were found for {full}" if full else "all addresses fit"
@@ -74,6 +79,6 @@ def run(parsed) -> dict:
             "placement": path,
         },
         "place", parsed.model, "--memory", parsed.memory, "--out", folder, "--simulator", parsed.simulator,
-        "--seconds", f"{10 * parsed.seconds:g}",
+        "--seconds", f"{10 * parsed.seconds:g}", "--seed", parsed.seed, *shape_words(shapes, fix=False),
     )  # fmt: skip
     return figures | {"files": {"placement": str(path)}}

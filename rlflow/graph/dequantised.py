@@ -128,7 +128,8 @@ class _Converter:
             for k, name in enumerate(node.input):
                 node.input[k] = self.renamed.get(name, name)
             made = self._replacement(node)
-            self.converted += made is not None
+            # A quantisation alone stays if operators that compute in integers read it.
+            self.converted += made is not None and node.op_type != "QuantizeLinear"
             self.nodes += [node] if made is None else made
             self._note_range(node)
         self._write()

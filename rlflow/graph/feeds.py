@@ -212,7 +212,9 @@ class Feeds:
         return seen
 
     def _bound(self, shapes: Mapping[str, object]) -> list[onnx.ValueInfoProto]:
-        return bind_shapes(inputs_of(self.model), shapes)
+        asked = inputs_of(self.model)
+        given_by_default = {value.name for value in self.model.graph.input} - {value.name for value in asked}
+        return bind_shapes(asked, {name: size for name, size in shapes.items() if name not in given_by_default})
 
     @property
     def needs_a_trial(self) -> bool:

@@ -17,7 +17,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from rlflow.graph.opsets import for_inference
-from rlflow.graph.repairs import subgraphs
+from rlflow.graph.repairs import clear_negative_sizes, subgraphs
 
 MAX_CONSTANT = 1024  # elements of a constant that is evaluated
 DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "com.microsoft")
@@ -253,6 +253,7 @@ def light(model: onnx.ModelProto, inputs: Sequence[onnx.ValueInfoProto] = ()) ->
             graph.initializer.append(tensor)
         else:
             graph.initializer.append(onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims))
+    clear_negative_sizes(graph)
     return copied
 
 

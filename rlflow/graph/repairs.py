@@ -44,7 +44,7 @@ def check_model(model: onnx.ModelProto, path: Path | str | None = None) -> tuple
       RLFlowError: the checker refuses the model even after the repairs.
     """
     # Faults that need a repair although the checker does not see them.
-    unseen = _has_two_opsets(model) or any(_negative_sizes(model.graph))
+    unseen = _has_two_opsets(model) or any(negative_sizes(model.graph))
     if not unseen and refusal(model, path, lenient=False) is None:
         return model, []
     repaired = onnx.ModelProto()
@@ -77,12 +77,23 @@ def _has_two_opsets(model: onnx.ModelProto) -> bool:
     return len({plain_domain(opset.domain) for opset in model.opset_import}) < len(model.opset_import)
 
 
-def _negative_sizes(graph: onnx.GraphProto) -> Iterator[tuple[str, onnx.TensorShapeProto.Dimension]]:
-    """Yield (name of a tensor, dimension) for each declared dimension with a negative size."""
-    for value in (*graph.input, *graph.output, *graph.value_info):
-        for dim in value.type.tensor_type.shape.dim:
-            if dim.dim_value < 0:
-                yield value.name, dim
+def negative_sizes(graph: onnx.GraphProto) -> Iterator[tuple[str, onnx.TensorShapeProto.Dimension]]:
+    """Yield (name of a tensor, dimension) for each declared dimension with a negative size, in subgraphs too."""
+    inner = (body for node in all_nodes(graph.node) for body in subgraphs(node.attribute))
+    for part in (graph, *inner):
+        for value in (*part.input, *part.output, *part.value_info):
+            for dim in value.type.tensor_type.shape.dim:
+                if dim.dim_value < 0:
+                    yield value.name, dim
+
+
+def clear_negative_sizes(graph: onnx.GraphProto) -> list[str]:
+    """Make negative sizes unknown, as ONNX Runtime takes them, and return the names of their tensors, each once."""
+    names: dict[str, None] = {}
+    for name, dim in negative_sizes(graph):
+        dim.Clear()
+        names[name] = None
+    return list(names)
 
 
 def plain_domain(domain: str) -> str:
@@ -96,12 +107,8 @@ def _repairs(model: onnx.ModelProto) -> Iterator[str]:
     if not graph.name:
         graph.name = NAME
         yield "the graph has no name"
-    negative: dict[str, None] = {}
-    for name, dim in _negative_sizes(graph):
-        dim.Clear()
-        negative[name] = None
-    if negative:
-        yield f"sizes of {', '.join(list(negative)[:3])} are negative (unknown sizes, as in ONNX Runtime)"
+    if negative := clear_negative_sizes(graph):
+        yield f"sizes of {', '.join(negative[:3])} are negative (unknown sizes, as in ONNX Runtime)"
     if _has_two_opsets(model):
         last = {plain_domain(opset.domain): opset.version for opset in model.opset_import}
         del model.opset_import[:]

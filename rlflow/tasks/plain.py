@@ -121,6 +121,7 @@ def _deliver(spec: TaskSpec, task, result: dict, actions: dict, original: int, f
     """
     better = [name for name, one in result.items() if one["equal"] and one["objective"] < original]
     name = min(better, key=lambda each: result[each]["objective"]) if better else "original"
+    (folder / "receipt.json").unlink(missing_ok=True)  # of an earlier delivery
     if better:
         receipt = {
             "format": RECEIPT_FORMAT, "spec": type(spec).__name__, "initial_hash": str(task.initial.hash),

@@ -82,3 +82,26 @@ def test_the_library_accepts_inputs_as_arrays_and_as_paths(files):
     assert {name.removesuffix(", optimised") for name in names} == {"inputs given-0.npz", "inputs ids.npz"}
     with pytest.raises(rlflow.RLFlowError, match="dictionaries of arrays"):
         rlflow.optimise(SHIFTED(), inputs=[IDS], quiet=True)
+
+
+DEFAULT = """<ir_version: 8, opset_import: ["": 17]>
+scaled (float[n,4] x, float s) => (float[n,4] y) <float s = {2}> {
+  a = Neg(x)
+  b = Neg(a)
+  y = Mul(b, s)
+}"""
+
+
+@pytest.mark.parametrize("fault", ["an input with a default", "negative sizes"])
+def test_models_that_onnx_runtime_runs_are_rewritten_and_checked(fault, tmp_path, capsys):
+    model, out = onnx.parser.parse_model(DEFAULT), tmp_path / "out.onnx"
+    if fault == "negative sizes":
+        del model.graph.input[1]
+        for value in (*model.graph.input, *model.graph.output):
+            value.type.tensor_type.shape.dim[0].dim_value = -1
+    onnx.save(model, tmp_path / "model.onnx")
+    words = "--method", "greedy", "cost.name=analytic"
+    assert in_process(capsys, "search", "--model", tmp_path / "model.onnx", "--out", out, *words).code == 0
+    assert [node.op_type for node in onnx.load(out).graph.node] == ["Mul"]
+    assert [value.name for value in onnx.load(out).graph.input] == [value.name for value in model.graph.input]
+    assert in_process(capsys, "validate", tmp_path / "model.onnx", out).code == 0

@@ -27,7 +27,7 @@ from rlflow.graph.onnx_reader import external_locations, load_graph
 from rlflow.graph.onnx_runtime import session
 from rlflow.graph.onnx_writer import kept_apart
 from rlflow.graph.random_numbers import Draws
-from rlflow.graph.repairs import check_model, refusal
+from rlflow.graph.repairs import check_model, clear_negative_sizes, refusal
 from rlflow.graph.symbols import Symbols, with_ranks
 
 
@@ -52,7 +52,9 @@ class Model:
             return cls(source, source, None)
         path = Path(source)
         try:
-            return cls(path, onnx.load(path, load_external_data=False), path.parent.resolve())
+            proto = onnx.load(path, load_external_data=False)
+            clear_negative_sizes(proto.graph)
+            return cls(path, proto, path.parent.resolve())
         except OSError as error:
             raise RLFlowError(f"cannot read {path}: {error.strerror or error}") from error
         except (DecodeError, UnicodeDecodeError) as error:

@@ -23,6 +23,7 @@ from rlflow.tasks.placement.packing import addresses
 from rlflow.tasks.placement.simulators import COMPILER, place
 
 FORMAT = 1  # the format of placement.json
+PLACEMENT = "placement.json"
 WEIGHTS, ACTIVATION = "weights", "activation"
 UNLIMITED = 2**62  # bytes
 
@@ -148,7 +149,8 @@ def write_placement(instance, decision: np.ndarray, folder: Path, more: Mapping)
       folder: the folder.
       more: further JSON values, such as the model, the bound and the method.
     """
-    memories = instance.device.memories
+    memories, path = instance.device.memories, folder / PLACEMENT
+    path.unlink(missing_ok=True)  # of an earlier placement, whose other files are replaced
     names = [memory.name for memory in memories]
     before, after = (tensors_of(instance, one) for one in (instance.control(), decision))
     usual, latency = instance.evaluate(np.stack([instance.control(), decision])).objectives.tolist()
@@ -159,7 +161,6 @@ def write_placement(instance, decision: np.ndarray, folder: Path, more: Mapping)
     for tensor, matrix in matrices.items():
         cells = {(names[a], names[b]): matrix[a, b] / 1e6 for a in range(len(names)) for b in range(len(names))}
         charts.save(charts.heatmap(names, names, cells), folder / f"shift-{tensor}.png")
-    path = folder / "placement.json"
     write_json(path, {
         "format": FORMAT, "device": instance.device.name, "simulator": instance.simulator,
         "simulated_us": {"placement": latency / 1e9, "heuristic": usual / 1e9},

@@ -20,7 +20,7 @@ from rlflow.common.task import EncodingSpec, Evaluation, GraphArrays
 from rlflow.env.features import N_OPS
 from rlflow.graph.custom_ops import load as load_libraries
 from rlflow.graph.typical import load_at
-from rlflow.tasks.placement.delivery import write_placement
+from rlflow.tasks.placement.delivery import PLACEMENT, write_placement
 from rlflow.tasks.placement.memories import Device, read_device
 from rlflow.tasks.placement.program import lower_bound
 from rlflow.tasks.placement.simulators import Placed, Problem, latencies, place, problem_of
@@ -161,6 +161,7 @@ class PlacementSpec(ModelSpec):
 
     def deliver(self, task: OneShotTask, candidates: Sequence, folder: Path, config: Mapping) -> dict:
         outcome = deliver_decisions(self, candidates, folder)
+        (folder / PLACEMENT).unlink(missing_ok=True)  # of an earlier delivery
         if outcome["delivered"] != "original":
             write_placement(task.initial, np.array(outcome["actions"][outcome["delivered"]]), folder, {})
         return outcome
