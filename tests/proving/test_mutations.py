@@ -25,7 +25,6 @@ MUTATIONS = [
     ("mul-add-as-batchnorm", "epsilon=0.0", "epsilon=0.1"),
     ("low-rank-branch", "MatMul(u, v)", "u"),
     ("gemm-gemm", "Gemm(w, u, transA=i, transB=j)", "Gemm(w, u, transA=j, transB=i)"),
-    ("argmax-of-sigmoid", "ArgMax(x, axis=i", "ArgMax(Neg(x), axis=i"),
     ("einsum-as-matmul", "perm=positions(l[2], [*s, *c[:-1], *r, *c[-1:]])", "perm=range(len(l[2]))"),
     ("zero-filters-with-bias", "full(1, b, p)", "full(0, b, p)"),
     ("zero-filters-with-bias", "full(1 / p, b)", "full(1, b)"),

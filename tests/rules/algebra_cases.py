@@ -66,8 +66,6 @@ ALGEBRA = [
         for name in ("argmax-of-softmax", "argmax-of-logsoftmax")
         for each in (case(name, x="2x3x4", i=1, a={}), case(name, x="nx4", i=-1, a=dict(keepdims=0), opset=13))
     ),
-    case("argmax-of-sigmoid", x="2x3x4", i=0, a=dict(select_last_index=1)),
-    case("argmax-of-sigmoid", x="nx4", i=-1, a=dict(keepdims=0), opset=13),
     case("sum-of-matmul", x="2x3x4", w="=4x5", r=[0, 1]),
     case("sum-of-matmul", x="3x4", w="=4x5", r=[-2], opset=11),
     case("sum-of-matmul", "the weight is not a constant matrix", x="2x3x4", w="4x5", r=[1]),
