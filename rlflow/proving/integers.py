@@ -490,7 +490,7 @@ class Reshapes(Integers):
     """Integers, with the conversion of an index to the index of the same row-major position under another shape.
 
     Attributes:
-      origins: z3 ids of the converted indices → (sizes, indices) before the conversion.
+      origins: z3 ids of the converted indices → (sizes, indices) before the conversion, and the sizes after it.
     """
 
     def __init__(self, assumptions, budget: Budget):
@@ -545,16 +545,19 @@ class Reshapes(Integers):
     def moved(self, old: list[tuple], sizes: list) -> list:
         """Return the index of a position under the sizes of a new shape, as uninterpreted integers.
 
-        If an earlier conversion from these sizes made the old indices, the indices before that conversion are returned.
+        If an earlier conversion from the new sizes to the old ones made the old indices, the indices before that
+        conversion are returned.
 
         Args:
           old: the (size, index) pair of each axis of the old shape.
           sizes: the sizes of the new shape.
         """
         origin = self.origins.get(tuple(term_id(index) for _, index in old))
-        if origin is not None and len(origin[0]) == len(sizes):
-            if all(self.same_size(a, b) for a, b in zip(origin[0], sizes, strict=True)):
-                return origin[1]
+        if origin is not None:
+            before, place, after = origin
+            pairs = [*zip(before, sizes, strict=False), *zip(after, [size for size, _ in old], strict=True)]
+            if len(before) == len(sizes) and all(self.same_size(a, b) for a, b in pairs):
+                return place
         given = list(map(term_of, (*itertools.chain(*old), *sizes)))
         made = []
         for k, size in enumerate(sizes):
@@ -562,7 +565,7 @@ class Reshapes(Integers):
             self.lemma(part >= 0, part < plain(size))
             made.append(Int(self, part))
         self.kept += [m.term for m in made]
-        self.origins[tuple(m.term.get_id() for m in made)] = ([s for s, _ in old], [i for _, i in old])
+        self.origins[tuple(m.term.get_id() for m in made)] = ([s for s, _ in old], [i for _, i in old], sizes)
         return made
 
     def is_one(self, size) -> bool:

@@ -14,6 +14,8 @@ import pytest
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
+from rlflow.proving.decisions import Budget
+from rlflow.proving.integers import Reshapes
 from rlflow.proving.numbers import REAL, Invalid, Numbers
 from rlflow.proving.semantics import OPERATORS, STANDARD, Attributes, outputs_of
 from rlflow.proving.tensors import Tensor
@@ -401,3 +403,12 @@ CASES = list(cases())
 def test_every_axiom_agrees_with_onnx(op):
     mine = [(arrays, attributes) for name, arrays, attributes in CASES if name == op][:: at_night(1, 3)]
     assert sum(agrees(op, arrays, attributes, 2 if op == "Split" else 1) for arrays, attributes in mine) > 0
+
+
+def test_an_index_comes_back_only_from_the_sizes_to_which_it_was_converted():
+    integers = Reshapes([], Budget(1000))
+    a, b, c, d, p, q, i, j = map(integers.symbol, "abcdpqij")
+    there = integers.index(integers.position((a, b), (i, j)), (c, d))
+    for sizes, is_back in (((c, d), True), ((p, q), False)):
+        back = integers.index(integers.position(sizes, there), (a, b))
+        assert [integers.entails(x == y) for x, y in zip(back, (i, j), strict=True)] == [is_back] * 2
