@@ -40,7 +40,7 @@ def run(parsed) -> dict:
     from rlflow.common.files import check_writable, read_json
     from rlflow.common.messages import shape_words
     from rlflow.runs.config import parse_shapes
-    from rlflow.tasks.placement.delivery import write_placement
+    from rlflow.tasks.placement.delivery import PLACEMENT, write_placement
     from rlflow.tasks.placement.memories import read_device
     from rlflow.tasks.placement.searches import best_placement
     from rlflow.tasks.placement.simulators import SIMULATORS
@@ -51,7 +51,7 @@ def run(parsed) -> dict:
         raise RLFlowError("pass --simulator compiler or additive, --seconds above 0 and --seed of at least 0")
     read_device(parsed.memory)  # a wrong device is refused before the folder is made
     folder = Path(parsed.folder)
-    check_writable(folder / "placement.json")
+    check_writable(folder / PLACEMENT)
     shapes = parse_shapes(parsed.shape)
     instance = instance_of(zoo_or_path(parsed.model), parsed.memory, parsed.simulator, shapes)
     found, bound = best_placement(instance, parsed.seconds, parsed.seed)

@@ -44,7 +44,7 @@ def check_model(model: onnx.ModelProto, path: Path | str | None = None) -> tuple
       RLFlowError: the checker refuses the model even after the repairs.
     """
     # Faults that need a repair although the checker does not see them.
-    unseen = _has_two_opsets(model) or any(negative_sizes(model.graph))
+    unseen = _has_two_opsets(model) or any(_negative_sizes(model.graph))
     if not unseen and refusal(model, path, lenient=False) is None:
         return model, []
     repaired = onnx.ModelProto()
@@ -77,7 +77,7 @@ def _has_two_opsets(model: onnx.ModelProto) -> bool:
     return len({plain_domain(opset.domain) for opset in model.opset_import}) < len(model.opset_import)
 
 
-def negative_sizes(graph: onnx.GraphProto) -> Iterator[tuple[str, onnx.TensorShapeProto.Dimension]]:
+def _negative_sizes(graph: onnx.GraphProto) -> Iterator[tuple[str, onnx.TensorShapeProto.Dimension]]:
     """Yield (name of a tensor, dimension) for each declared dimension with a negative size, in subgraphs too."""
     inner = (body for node in all_nodes(graph.node) for body in subgraphs(node.attribute))
     for part in (graph, *inner):
@@ -90,7 +90,7 @@ def negative_sizes(graph: onnx.GraphProto) -> Iterator[tuple[str, onnx.TensorSha
 def clear_negative_sizes(graph: onnx.GraphProto) -> list[str]:
     """Make negative sizes unknown, as ONNX Runtime takes them, and return the names of their tensors, each once."""
     names: dict[str, None] = {}
-    for name, dim in negative_sizes(graph):
+    for name, dim in _negative_sizes(graph):
         dim.Clear()
         names[name] = None
     return list(names)

@@ -21,6 +21,7 @@ from rlflow.graph.ir import Graph
 from rlflow.graph.onnx_reader import file_bytes
 from rlflow.graph.onnx_runtime import machine
 from rlflow.graph.onnx_writer import copy_model, save_graph
+from rlflow.graph.session_file import session_file
 from rlflow.graph.typical import inputs_at
 from rlflow.optimisation.ablation import ESTIMATE_SECONDS, measure_shares, shares
 from rlflow.optimisation.candidates import Candidate, improvement
@@ -413,30 +414,27 @@ def check_is_of_time(cost: CostModel | type[CostModel]) -> None:
 def copy_delivery(outcome: dict, out: Path) -> None:
     """Copy the delivered model with its external weights to `out`, and the fault report to OUT.fault-report.md.
 
-    If there is no fault report, an earlier file of this name is deleted.
+    What lies beside an earlier model at `out` is deleted first: its receipt, its session options and its fault report.
 
     Args:
       outcome: the result of `deliver`.
       out: the path of the copy.
     """
-    copy_model(Path(outcome["optimised"]), out, same=outcome["delivered"] == "original")
-    beside = out.with_suffix(".fault-report.md")
-    if outcome["fault_report"] is None:
+    report = out.with_suffix(".fault-report.md")
+    for beside in (receipt_beside(out), session_file(out), report):
         beside.unlink(missing_ok=True)
-    else:
-        copy_file(Path(outcome["fault_report"]), beside)
+    copy_model(Path(outcome["optimised"]), out, same=outcome["delivered"] == "original")
+    if outcome["fault_report"] is not None:
+        copy_file(Path(outcome["fault_report"]), report)
 
 
 def copy_with_receipt(outcome: dict, out: Path) -> None:
     """Copy the delivered model and fault report like `copy_delivery`, and the receipt to OUT.receipt.json.
 
-    An earlier file of this name is deleted first, so that no model lies beside the receipt of another model.
-
     Args:
       outcome: the result of `deliver`.
       out: the path of the copy.
     """
-    receipt_beside(out).unlink(missing_ok=True)
     copy_delivery(outcome, out)
     if outcome["delivered"] != "original":
         copy_file(Path(outcome["optimised"]).with_name(RECEIPT), receipt_beside(out))

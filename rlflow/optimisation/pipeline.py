@@ -29,7 +29,6 @@ from rlflow.costs.target import target_of
 from rlflow.env.batched import start_of
 from rlflow.env.state import Task
 from rlflow.graph.onnx_writer import check_apart
-from rlflow.graph.session_file import session_file
 from rlflow.optimisation import anytime
 from rlflow.optimisation.ablation import measured_families
 from rlflow.optimisation.anytime import BEST_SO_FAR_FILE, BestSoFar
@@ -43,14 +42,7 @@ from rlflow.optimisation.contest import (
     pruned_winner,
 )
 from rlflow.optimisation.deciding import search_in_rounds
-from rlflow.optimisation.delivery import (
-    Checked,
-    check_is_of_time,
-    copy_delivery,
-    copy_with_receipt,
-    receipt_beside,
-    sizes_to_measure,
-)
+from rlflow.optimisation.delivery import Checked, check_is_of_time, copy_delivery, copy_with_receipt, sizes_to_measure
 from rlflow.optimisation.receipt import carried_over, rewrites_of
 from rlflow.optimisation.session_options import best_session, put_session
 from rlflow.search.base import Limits, SearchResult, run_search
@@ -196,8 +188,6 @@ def search_once(run: Run, method: str, out: Path, measure: bool) -> tuple[Search
 
 def _copy_out(outcome: dict, out: Path | None) -> None:
     if out is not None:
-        session_file(out).unlink(missing_ok=True)  # of an earlier model at this path, as is the receipt
-        receipt_beside(out).unlink(missing_ok=True)
         copy_delivery(outcome, out)
         put_session(outcome, out)
 

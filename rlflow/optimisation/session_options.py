@@ -16,7 +16,7 @@ from rlflow.common.errors import RLFlowError
 from rlflow.costs.measured import MARGIN, measure, ratios_in_turns
 from rlflow.graph.feeds import Feeds
 from rlflow.graph.onnx_runtime import LEVELS, Setup, run, session
-from rlflow.graph.session_file import session_file, write_setup
+from rlflow.graph.session_file import write_setup
 from rlflow.optimisation.choice import is_faster
 from rlflow.optimisation.contest import DRAW_SECONDS, affordable_contenders, halve
 from rlflow.optimisation.validate.numerics import relative_error
@@ -78,14 +78,13 @@ def best_session(
 
 
 def put_session(outcome: dict, out: Path) -> None:
-    """Write the session options of a delivered file beside its copy; without options, delete an earlier file.
+    """Write the session options of a delivered file beside its copy, if there are options.
 
     Args:
       outcome: the result of `rlflow.optimisation.delivery.deliver`, with the result of `best_session` as `session`.
       out: the path of the copy.
     """
     chosen = outcome.get("session")
-    session_file(out).unlink(missing_ok=True)
     if chosen and chosen["setup"]:
         write_setup(out, Setup.of(chosen["setup"]), chosen["measured"])
 

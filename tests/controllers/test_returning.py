@@ -147,6 +147,7 @@ def test_the_second_episode_is_the_greedy_one_of_the_untrained_controller(task):
     episodes = [actor.turn(0, 9, [])]
     episodes.append(actor.turn(1, 10, episodes))
     same(episodes[1], Player(untrained, env, Backwards(task)).turn(0, 9, []))
+    assert not np.array_equal(episodes[0].actions, episodes[1].actions)
 
 
 def test_detours_are_chains_of_seldom_used_rules_and_follow_the_policy_after_a_gain(task):

@@ -161,9 +161,10 @@ class PlacementSpec(ModelSpec):
 
     def deliver(self, task: OneShotTask, candidates: Sequence, folder: Path, config: Mapping) -> dict:
         outcome = deliver_decisions(self, candidates, folder)
-        (folder / PLACEMENT).unlink(missing_ok=True)  # of an earlier delivery
         if outcome["delivered"] != "original":
             write_placement(task.initial, np.array(outcome["actions"][outcome["delivered"]]), folder, {})
+        else:
+            (folder / PLACEMENT).unlink(missing_ok=True)  # of an earlier delivery
         return outcome
 
 
