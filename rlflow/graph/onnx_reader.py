@@ -90,7 +90,8 @@ def load_graph(
     if isinstance(source, onnx.ModelProto):
         (model, _), folder = check_model(source), ""
     else:
-        model, folder = read_model(source), str(Path(source).parent)
+        model = read_model(source)
+        folder = str(weights_folder(model, Path(source)))
     check_declarations(model)
     check_expansion(model)
     functions: tuple[str, ...] = ()
@@ -133,6 +134,27 @@ def external_locations(model: onnx.ModelProto) -> Iterator[onnx.StringStringEntr
     for tensor in (*model.graph.initializer, *tensors_in(nodes)):
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
             yield from (entry for entry in tensor.external_data if entry.key == "location")
+
+
+def weights_folder(model: onnx.ModelProto, path: Path) -> Path:
+    """Return the folder of a model's external weights, and make the locations in the model names of files there.
+
+    This is the folder of `path`, except if the file and all its weights are symbolic links into one other folder, as in
+    the cache of the Hugging Face Hub. Other links stay in the model, so that onnx refuses to read them.
+
+    Args:
+      model: the model that was read from the file; its locations may be changed.
+      path: the file.
+    """
+    linked, entries = path.resolve(), list(external_locations(model))
+    if not path.is_symlink() or any("\0" in entry.value for entry in entries):
+        return path.parent
+    files = [(path.parent / entry.value).resolve() for entry in entries]
+    if any(file.parent != linked.parent for file in files):
+        return path.parent
+    for entry, file in zip(entries, files, strict=True):
+        entry.value = file.name
+    return linked.parent
 
 
 def model_files(path: Path | str) -> list[Path]:

@@ -28,7 +28,7 @@ from rlflow.common.processes import fresh_processes
 from rlflow.common.system import peak_memory_during, return_freed_memory
 from rlflow.graph import custom_ops
 from rlflow.graph.ir import ABSENT, Graph, TensorType
-from rlflow.graph.onnx_reader import external_files, file_bytes
+from rlflow.graph.onnx_reader import external_files, file_bytes, weights_folder
 from rlflow.graph.onnx_runtime import PROVIDERS, Setup, run, session
 from rlflow.graph.onnx_writer import EXTERNAL_DATA_THRESHOLD, save_model, serialised, write_weights_to
 from rlflow.graph.random_numbers import Draws
@@ -61,7 +61,8 @@ def save_optimised(source: Path, path: Path, inputs: dict, declared: Sequence[on
     _replace(model.graph.input, [others.get(value.name, value) for value in model.graph.input])
     options.optimized_model_filepath = str(path)
     if external_files(source) or file_bytes(source) > EXTERNAL_DATA_THRESHOLD:
-        options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(source.parent))
+        folder = weights_folder(model, source)
+        options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
         write_weights_to(options, f"{path.name}.data")
     return order_run(serialised(model), options, inputs, path)
 

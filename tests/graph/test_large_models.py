@@ -20,6 +20,7 @@ from rlflow.graph.onnx_reader import load_graph, model_files
 from rlflow.graph.onnx_writer import copy_model, kept_apart, model_hash, save_graph, to_model
 from rlflow.optimisation.receipt import make_receipt, replay
 from rlflow.optimisation.validate import validate
+from rlflow.optimisation.validate.onnx_model import Model
 from rlflow.rules.language import load_rules
 from rlflow.runs.folder import RunFolder
 from rlflow.search.descents import greedy
@@ -190,6 +191,43 @@ def with_weights_outside(
 def test_a_shape_stored_as_external_data_is_known(tmp_path):
     graph = load_graph(with_weights_outside(tmp_path, 1.0))
     assert graph.types[graph.outputs[0]].shape == (2, 1500)
+
+
+def linked_cache(folder: Path, elsewhere: bool = False) -> tuple[Path, Path]:
+    """Return (a model, a symbolic link to it); the weights are links, too, as in the cache of the Hugging Face Hub.
+
+    With `elsewhere` the link of the weights leads to another folder than the link of the model.
+    """
+    made, linked = with_weights_outside(folder, 1.0, smallest=1024), folder / "snapshots" / "main" / "m.onnx"
+    target = folder / "blobs" / "123"
+    for old, new in ((made, target), (folder / "w.bin", folder / ("other" if elsewhere else "blobs") / "456")):
+        new.parent.mkdir(exist_ok=True)
+        new.write_bytes(old.read_bytes())
+        linked.parent.mkdir(parents=True, exist_ok=True)
+        (linked.parent / old.name).symlink_to(new)
+    return made, linked
+
+
+def test_a_model_and_weights_that_are_links_into_one_folder_are_read(tmp_path, capsys):
+    made, linked = linked_cache(tmp_path)
+    assert load_graph(linked).hash == load_graph(made).hash
+    assert Model.read(linked).sha256() == Model.read(made).sha256()
+    for command in (["validate", linked, made], ["memory", linked, "--out", tmp_path / "out" / "m.onnx"]):
+        done = in_process(capsys, *command)
+        assert done.code == 0, done.error
+    copy_model(linked, tmp_path / "copy" / "m.onnx", same=False)
+    assert load_graph(tmp_path / "copy" / "m.onnx").hash == load_graph(made).hash
+
+
+def test_weights_that_are_links_out_of_the_folder_of_the_model_are_refused(tmp_path):
+    _, linked = linked_cache(tmp_path, elsewhere=True)
+    copied = tmp_path / "copied" / "m.onnx"
+    copied.parent.mkdir()
+    copied.write_bytes(linked.read_bytes())
+    (copied.parent / "w.bin").symlink_to((tmp_path / "w.bin").resolve())
+    for path in (linked, copied):
+        with pytest.raises(RLFlowError, match="it is a symbolic link"):
+            load_graph(path)
 
 
 def test_models_in_one_folder_keep_their_own_weights(tmp_path):

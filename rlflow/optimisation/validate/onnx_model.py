@@ -23,7 +23,7 @@ from rlflow.graph.dequantised import is_quantised
 from rlflow.graph.half_precision import is_half
 from rlflow.graph.input_walk import light
 from rlflow.graph.ir import Graph, Interface
-from rlflow.graph.onnx_reader import external_locations, load_graph
+from rlflow.graph.onnx_reader import external_locations, load_graph, weights_folder
 from rlflow.graph.onnx_runtime import session
 from rlflow.graph.onnx_writer import kept_apart
 from rlflow.graph.random_numbers import Draws
@@ -54,7 +54,7 @@ class Model:
         try:
             proto = onnx.load(path, load_external_data=False)
             clear_negative_sizes(proto.graph)
-            return cls(path, proto, path.parent.resolve())
+            return cls(path, proto, weights_folder(proto, path).resolve())
         except OSError as error:
             raise RLFlowError(f"cannot read {path}: {error.strerror or error}") from error
         except (DecodeError, UnicodeDecodeError) as error:
