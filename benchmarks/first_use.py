@@ -38,7 +38,7 @@ COLUMNS = ("latency", "rewrites", "fewest", "s of timing", "s in all")  # of eac
 SHIPPED = "The prior is the shipped one, which was trained on kernels of these models, too."
 LEFT_OUT = "The prior was trained without any kernel of these models."
 STEPS = {  # name of the step in the table → make target that is timed in the clone
-    "installation for `make demo`": ".venv/ready",
+    "installation for `make demo`": ".venv/ready-demo",
     "`make demo`": "demo",
     "installation for `make test`": ".venv/ready-test",
     "`make test`": "test",
@@ -58,8 +58,13 @@ def first_run(model: str, cost: str, seed: int, prior: str | None, seconds: int 
     return optimise(model, seed, "--seconds", str(seconds), f"cost.name={cost}", prior=prior)
 
 
-def fresh_clone() -> dict:
-    """Run the make targets of STEPS in a fresh clone and return name of the step → seconds.
+def head() -> str:
+    """Return the hash of the last commit, which may have changed tests only."""
+    return subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+
+def fresh_clone(commit: str) -> dict:
+    """Run the make targets of STEPS in a fresh clone of the last commit and return name of the step → seconds.
 
     Raises:
         RLFlowError: a make target failed; the message has the last three lines of its output.
@@ -118,7 +123,7 @@ def tables(figures: dict[str, list[dict]], long: dict[str, dict], clone: dict | 
     """Return the tables of the page.
 
     Args:
-        figures: "MODEL-COST" → results of `first_run` with different seeds.
+        figures: "MODEL-COST" → results of `first_run` with different seeds, which are their "seed".
         long: model → result of `first_run` with LONG_SECONDS.
         clone: result of `fresh_clone`; None if this part failed.
     """
@@ -139,8 +144,8 @@ def tables(figures: dict[str, list[dict]], long: dict[str, dict], clone: dict | 
         means = [f"{math.exp(mean(values)):.3f}" for values in logs.values()]
         rows.append(["geometric mean", *means, *[NOTHING] * (len(heads) - 1 - len(means))])
     kept = [
-        [*key.rsplit("-", 1), seed, run["reason"], ", ".join(map(ratio, run["verdicts"].values())) or NOTHING]
-        for key, runs in figures.items() for seed, run in enumerate(runs) if not run["measured"]
+        [*key.rsplit("-", 1), run["seed"], run["reason"], ", ".join(map(ratio, run["verdicts"].values())) or NOTHING]
+        for key, runs in figures.items() for run in runs if not run["measured"]
     ]  # fmt: skip
     kept_heads = ["model", "cost", "seed", "reason", "latency of the candidates in the run"]
     steps = Table(["step", "seconds"], [[step, number(taken, 0)] for step, taken in (clone or {}).items()])
@@ -150,12 +155,12 @@ def tables(figures: dict[str, list[dict]], long: dict[str, dict], clone: dict | 
 
 
 def main() -> int:
-    arguments = parser(__doc__)
+    arguments = parser(__doc__, seeds=1)
     arguments.add_argument("--model", action="append", choices=MODELS, help="one model only; repeatable")
     arguments.add_argument("--prior", metavar="FILE", help="file of the prior of kernels (default: the shipped one)")
     parsed = arguments.parse_args()
     record = Record("first_use", parsed)
-    clone = record.part("clone", fresh_clone)
+    clone = record.part("clone", fresh_clone, head())
     models, seeds = parsed.model or MODELS, range(parsed.seeds)
     predicted, profiled = COSTS
     calls = {
@@ -169,7 +174,8 @@ def main() -> int:
     long = {one: parts.pop(f"{one}-long") for one in LONG if f"{one}-long" in parts}
     figures = {}
     for key, result in parts.items():
-        figures.setdefault(key.rpartition("-")[0], []).append(result)
+        name, _, seed = key.rpartition("-")
+        figures.setdefault(name, []).append(result | {"seed": int(seed)})
     note = (
         f"`optimise --seconds {SECONDS}` with an empty timing database and one thread. Latency is measured, as a share "
         "of the original's; 1: the original was kept. Rewrites are those that the searches carried out; the fewest "

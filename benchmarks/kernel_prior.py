@@ -16,7 +16,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from benchmarks.kernel_timings import SOURCES, ZOO, walk
+from benchmarks.kernel_timings import SOURCES, ZOO, drawn, walk
 from rlflow.common.messages import markdown_table
 from rlflow.costs import Spread
 from rlflow.costs.database import TimingDatabase
@@ -68,12 +68,17 @@ def timed_kernels(
 ) -> tuple[Counter[str], list[str]]:
     """Return the kernels of a model of the zoo (`kernels_of`), and the timed kernels of it and its random rewrites.
 
+    A model has several sequences of random rewrites, because `kernel_timings` draws it again after all other sources.
+
     Args:
       name, known, database, threads, rules: see `judge`.
     """
-    original, *others = walk(load_graph(load(name)), rules, len(SOURCES) * ZOO.index(name))
+    original = load_graph(load(name))
     counts = kernels_of(original, database, threads)
-    names = set(counts).union(*(kernels_of(graph, database, threads) for graph in others))
+    first = SOURCES.index("zoo") + len(SOURCES) * ZOO.index(name)
+    draws = range(first, max(drawn(database.path, threads), first + 1), len(SOURCES) * len(ZOO))
+    graphs = (graph for number in draws for graph in walk(original, rules, number))
+    names = set(counts).union(*(kernels_of(graph, database, threads) for graph in graphs))
     return counts, sorted(names & known.keys())
 
 

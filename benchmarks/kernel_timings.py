@@ -290,6 +290,17 @@ def walk(graph: Graph, rules, seed: int) -> list[Graph]:
     return result
 
 
+def drawn_file(database: Path | str, threads: int) -> Path:
+    """Return the file beside a database of timings that holds the number of the next draw."""
+    return Path(database).with_suffix(f".drawn-{threads}.json")
+
+
+def drawn(database: Path | str, threads: int) -> int:
+    """Return the number of draws whose kernels a database of timings holds; 0 if this command did not fill it."""
+    file = drawn_file(database, threads)
+    return read_json(file)["next"] if file.exists() else 0
+
+
 def time_kernels(cost: ProfiledCost, graph: Graph, end: float) -> None:
     """Time all kernels of a graph that are not too large. Raise TimeIsUp after the value `end` of time.monotonic()."""
     analytic = AnalyticCost()
@@ -310,8 +321,7 @@ def main() -> int:
     parsed = parser.parse_args()
     cost, rules = ProfiledCost(parsed.database, parsed.threads), load_rules()
     speeds_here(cost.database, parsed.threads)
-    file = Path(parsed.database).with_suffix(f".drawn-{parsed.threads}.json")
-    number = read_json(file)["next"] if file.exists() else 0
+    number = drawn(parsed.database, parsed.threads)
     end, begun = time.monotonic() + parsed.seconds, len(cost.database.timings(parsed.threads))
     known = begun
     with progress_bar(parsed.kernels, "kernels", " kernels") as bar:
@@ -323,7 +333,7 @@ def main() -> int:
             except TimeIsUp:
                 break
             number += 1
-            write_json(file, {"next": number})
+            write_json(drawn_file(parsed.database, parsed.threads), {"next": number})
             bar.update(len(cost.database.timings(parsed.threads)) - known)
             known = len(cost.database.timings(parsed.threads))
     each = 1e3 * cost.timing_seconds / max(known - begun, 1)

@@ -71,7 +71,7 @@ def curve(runs: Sequence[Mapping], steps: int) -> list[tuple[float, float, float
     for first in range(0, part * POINTS, part):
         means = [np.mean([r for end, r in run["returns"] if first < end <= first + part]) for run in runs]
         invalid = np.mean([run["invalid"][first : first + part] for run in runs])
-        result.append((float(np.mean(means)), float(np.std(means)), float(invalid)))
+        result.append((float(np.mean(means)), float(np.std(means, ddof=1)) if len(means) > 1 else 0.0, float(invalid)))
     return result
 
 

@@ -137,7 +137,7 @@ def tables(figures: dict[str, dict]) -> dict[str, Table]:
 
 
 def main() -> int:
-    arguments = parser(__doc__)
+    arguments = parser(__doc__, seeds=1)
     arguments.add_argument("--model", action="append", choices=MODELS, help="one model only; repeatable")
     parsed = arguments.parse_args()
     record = Record("optimise", parsed)

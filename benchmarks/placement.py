@@ -280,7 +280,8 @@ def tables(
                 ups.append(NOTHING)
                 continue
             over = 100 * (found / known["bound"] - 1)
-            cells.append(f"{over.mean():+.2f} ± {over.std():.2f} % ({len(runs)})")
+            spread = f" ± {over.std(ddof=1):.2f}" if len(runs) > 1 else ""
+            cells.append(f"{over.mean():+.2f}{spread} % ({len(runs)})")
             ups.append(f"{np.mean(known['heuristic'] / found):.2f}")
         above.append([name, simulator, *cells, " / ".join(seconds)])
         if name in FIGURE_3:

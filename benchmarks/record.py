@@ -48,7 +48,7 @@ from importlib import import_module
 from pathlib import Path
 
 from rlflow.common.errors import RLFlowError
-from rlflow.common.files import read_json, write_json, write_text
+from rlflow.common.files import file_hash, read_json, write_json, write_text
 from rlflow.common.processes import fresh_processes
 from rlflow.graph.onnx_runtime import machine
 from rlflow.runs.folder import versions
@@ -64,7 +64,7 @@ PAGES = {  # name of each page → approximate minutes of its benchmark on two i
     "world_models": 100, "equal_seconds": 38, "exports": 95, "slow_kernels": 9, "valleys": 65, "placement": 60,
     "expressions": 90, "expression_programs": 30, "ablations": 50,
 }  # fmt: skip
-PACKAGES = ("numpy", "onnx", "onnxruntime", "tensorflow-cpu", "tensorflow")
+PACKAGES = ("numpy", "scipy", "numba", "onnx", "onnxruntime", "ortools", "tensorflow-cpu", "tensorflow")
 LONGEST_PART_SECONDS = 3600  # an interrupted part is lost, so a warning is printed for a longer part
 SHORT = 8  # number of hexadecimal digits of a hash in texts and folder names
 BLOCK = re.compile(r"(<!-- begin: ([\w-]+)(?: ([\w-]+))? -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -161,15 +161,16 @@ class Table:
 # -- making a record -----------------------------------------------------------------------------------
 
 
-def parser(description: str, seeds: int = 1) -> argparse.ArgumentParser:
-    """Return an argument parser with the options --seeds, --draft and --only-finished.
+def parser(description: str, seeds: int | None = None) -> argparse.ArgumentParser:
+    """Return an argument parser with the options --draft, --only-finished and, for a benchmark with seeds, --seeds.
 
     Args:
         description: text of `--help`: the docstring of the benchmark's module.
-        seeds: default of --seeds, the number of seeds.
+        seeds: default of --seeds, the number of seeds; None for a benchmark without this option.
     """
     result = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    result.add_argument("--seeds", type=int, default=seeds, metavar="N", help=f"seeds 0 to N - 1 (default {seeds})")
+    if seeds is not None:
+        result.add_argument("--seeds", type=int, default=seeds, metavar="N", help=f"seeds 0 to N - 1 (default {seeds})")
     result.add_argument("--draft", action="store_true", help="accept uncommitted changes; write no page of docs")
     result.add_argument("--only-finished", action="store_true", help="start no part; publish the finished parts")
     return result
@@ -185,7 +186,7 @@ class Record:
     """
 
     def __init__(self, name: str, arguments: argparse.Namespace, runs: Path = RUNS, docs: Path = DOCS):
-        """Choose the folder of parts by the current code, this machine and the options.
+        """Choose the folder of parts by the current code, this machine, the options, and the files that they name.
 
         Args:
             name: name of the benchmark and of its page docs/results/NAME.md.
@@ -198,15 +199,19 @@ class Record:
         """
         self.name, self.docs, self.status = name, docs, 0
         self.identity = current_identity()
-        self.is_draft, self.only_finished, self.seeds = arguments.draft, arguments.only_finished, arguments.seeds
+        self.is_draft, self.only_finished = arguments.draft, arguments.only_finished
+        self.seeds = getattr(arguments, "seeds", 0)
         if self.identity.changes and not self.is_draft:
             raise RecordError(
                 f"the working tree has uncommitted changes in {', '.join(CODE)}, so no commit makes these results "
                 "again. Commit the changes, or pass --draft to keep the record out of docs/."
             )
         chosen = {key: value for key, value in vars(arguments).items() if key not in _NOT_OPTIONS}
-        self.options = json.loads(json.dumps(chosen, default=str))
-        self.folder = runs / name / f"{self.identity.commit[:SHORT]}-{_digest([asdict(self.identity), self.options])}"
+        self.options = _as_json(chosen)
+        values = [value for given in self.options.values() for value in (given if isinstance(given, list) else [given])]
+        named = [value for value in values if isinstance(value, str) and Path(value).is_file()]
+        made_by = [asdict(self.identity), self.options, *map(file_hash, named)]
+        self.folder = runs / name / f"{self.identity.commit[:SHORT]}-{_digest(made_by)}"
         self.parts: dict[str, dict] = {}
         self.missing: list[str] = []
 
@@ -217,7 +222,8 @@ class Record:
         tries the part again.
 
         Args:
-            name: file name of the part. Calls with different functions, arguments or seeds need different names.
+            name: file name of the part. Calls with different functions or seeds need different names. A part that was
+                made with other arguments, for instance another number of seeds, is made again.
             work: a module-level function whose result can be written as JSON.
             arguments: positional arguments of `work`.
             isolated: True to call `work` in a new process, so that caches and memory of other parts have no influence.
@@ -226,16 +232,19 @@ class Record:
             The result; None if the part failed, or if it is unfinished and `--only-finished` was passed.
 
         Raises:
-            RecordError: the code has changed since this object was made (not raised for a draft).
+            RecordError: the code has changed since this object was made.
         """
         path = self.folder / f"{name}.json"
-        if not path.exists() and not self.only_finished:
+        if not self._is_finished(path, arguments) and not self.only_finished:
             self._make(path, work, arguments, isolated)
-        if not path.exists():
+        if not self._is_finished(path, arguments):
             self.missing.append(name)
             return None
         self.parts[name] = read_json(path)
         return self.parts[name]["result"]
+
+    def _is_finished(self, path: Path, arguments: Sequence) -> bool:
+        return path.exists() and read_json(path)["arguments"] == _as_json(arguments)
 
     def all_parts(self, calls: Mapping[str, Sequence], at_once: int = 1) -> dict[str, dict]:
         """Compute all parts and return name → result of the parts with a result, in the order of `calls`.
@@ -248,9 +257,12 @@ class Record:
             results = list(pool.map(lambda name: self.part(name, *calls[name]), calls))
         return {name: result for name, result in zip(calls, results, strict=True) if result is not None}
 
-    def _make(self, path: Path, work: Callable[..., dict], arguments: Sequence, isolated: bool) -> None:
-        if not self.is_draft and current_identity() != self.identity:
+    def _check_code(self) -> None:
+        if current_identity() != self.identity:
             raise RecordError("the code was changed while the benchmark ran. Start it again: it begins a new record.")
+
+    def _make(self, path: Path, work: Callable[..., dict], arguments: Sequence, isolated: bool) -> None:
+        self._check_code()
         print(f"{self.name}: {path.stem} …", file=sys.stderr, flush=True)
         started = time.monotonic()
         try:
@@ -260,8 +272,10 @@ class Record:
             self.status = 1
             return
         seconds = time.monotonic() - started
-        made = datetime.now(UTC).isoformat(timespec="seconds")
-        write_json(path, {"identity": asdict(self.identity), "made": made, "seconds": seconds, "result": result})
+        self._check_code()  # a part may start processes, which would have run the changed code
+        made, given = datetime.now(UTC).isoformat(timespec="seconds"), _as_json(arguments)
+        part = {"identity": asdict(self.identity), "arguments": given, "made": made, "seconds": seconds}
+        write_json(path, part | {"result": result})
         print(f"{self.name}: {path.stem} took {seconds:.0f} s", file=sys.stderr, flush=True)
         if seconds > LONGEST_PART_SECONDS:
             print(f"{self.name}: {path.stem} took more than an hour; split this part.", file=sys.stderr, flush=True)
@@ -325,6 +339,10 @@ MISSING = " parts are missing: "  # in the note of a record
 
 # Options that do not change the folder of parts: a run with more seeds reuses the parts of a run with fewer seeds.
 _NOT_OPTIONS = ("draft", "only_finished", "seeds")
+
+
+def _as_json(value):
+    return json.loads(json.dumps(value, default=str))
 
 
 def _digest(value) -> str:

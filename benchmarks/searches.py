@@ -11,6 +11,7 @@ import sys
 
 from benchmarks.record import Record, Table, parser, run
 from benchmarks.shared import MODELS, THREADS, number, percent
+from rlflow.common.errors import RLFlowError
 from rlflow.env.graph_rewrite import EnvSpec
 from rlflow.optimisation.candidates import follow, improvement
 from rlflow.runs.config import load_config
@@ -18,6 +19,7 @@ from rlflow.search.base import Limits, run_search
 from rlflow.search.saturation.lower_bound import lower_bound
 
 METHODS = ("greedy", "descent", "best-first", "beam", "annealing", "grasp", "taso")
+TOLERANCE = 1e-5  # relative; the integer program is solved to about 1e-6
 TASO_SHARE = 2  # time limit of TASO's backtracking, as a multiple of the time limit of the other searches
 
 
@@ -63,6 +65,8 @@ def tables(figures: dict[str, dict]) -> dict[str, Table]:
         for method in METHODS:
             search = one["searches"][method]
             gain = improvement(search["start_ps"], search["best_ps"])
+            if one["bound_ps"] > search["best_ps"] * (1 + TOLERANCE):
+                raise RLFlowError(f"{model}: {method} found a cost below the lower bound, so the bound is wrong")
             gap = max(0.0, 100 * (1 - one["bound_ps"] / search["best_ps"]))
             cells.append(f"{percent(gain)}, gap {percent(gap)}")
         start = next(iter(one["searches"].values()))["start_ps"]

@@ -179,6 +179,10 @@ class Cell:
         return run_search(method, start, limits, self.seed, clock=self.clock, **options[method]).actions
 
     def planner(self) -> Actions:
+        from worldmodel.train_and_load import prepare_tensorflow
+
+        prepare_tensorflow(self.seed)
+        self.start_clock()  # importing TensorFlow does not count
         names = {
             "controller.name": "planner", "controller.planner.steps": int(DREAMT * self.seconds),
             "controller.max_steps": STEPS,
@@ -223,8 +227,9 @@ class Cell:
 
         try:
             train_for_real(XRLflow(config, self.seed), make, sys.maxsize, self.seed, self.folder / "agent")
-        except RLFlowError:  # the seconds ended before the first checkpoint; the graphs so far count
-            pass
+        except RLFlowError:
+            if self.clock() <= self.seconds:
+                raise  # else the seconds ended before the first checkpoint, and the graphs so far count
         return found[-1]
 
 
@@ -330,7 +335,7 @@ def tables(figures: dict[str, dict[str, list[dict]]]) -> dict[str, Table]:
 
 
 def main() -> int:
-    arguments = parser(__doc__)
+    arguments = parser(__doc__, seeds=1)
     arguments.add_argument("--model", action="append", choices=NETWORKS, help="one model only; repeatable")
     arguments.add_argument("--method", action="append", choices=METHODS, help="one method only; repeatable")
     arguments.add_argument("--seconds", type=float, default=120.0, help="of each method (default 120)")

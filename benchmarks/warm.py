@@ -64,7 +64,7 @@ def tables(figures: dict[str, list[dict]]) -> dict[str, Table]:
 
 
 def main() -> int:
-    arguments = parser(__doc__)
+    arguments = parser(__doc__, seeds=1)
     arguments.add_argument("--model", action="append", choices=MODELS, help="one model only; repeatable")
     parsed = arguments.parse_args()
     record, models = Record("warm", parsed), parsed.model or LONG

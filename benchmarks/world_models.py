@@ -19,8 +19,9 @@ graph-mdn learns again from all of them, and each agent learns in this dream. PP
 temperatures 0.5, 1.5 and 2. The agents then act on the real graph in one greedy and eight sampled episodes of at most
 `controller.max_steps` steps, and the cheapest graph that any of them visits counts. The controls are PPO before its
 training (the policy prior alone), PPO before its training and without the prior, greedy descent and beam search. Beam
-search runs twice: with as many rewrites of the real graph as the world model learnt from, and for BEAM_SECONDS, about
-as long as all learning. *played* is the cheapest graph of the episodes that the world model learnt from.
+search runs twice: with as many rewrites of the real graph as the world model learnt from and an agent acted with, and
+for BEAM_SECONDS, about as long as all learning. *played* is the cheapest graph of the episodes that the world model
+learnt from.
 
 *dreams* compares the return of the agent's greedy episode in the dream with its return on the real graph. Figures 6 and
 7 and table 3 of the RLFlow paper show the same quantities. All costs are estimates. A gain is the reduction of the cost
@@ -132,7 +133,7 @@ class Learning:
         return train(config, self.task.encoding_spec, self.known, self.folder / str(number), self.seed)
 
     def model(self, number: int = 1):
-        """Load a world model from its folder: it does not know the match classes that dreams have added since."""
+        """Load the world model with this number from its folder."""
         from worldmodel.train_and_load import load
 
         return load(self.folder / str(number), self.task.encoding_spec)
@@ -200,13 +201,15 @@ class Learning:
 
         Returns:
             "gain": highest cumulative reward of any episode, in percent of the initial cost. "greedy_episode": return
-            of the greedy episode, cut to the length of a dream. "acting_seconds": duration.
+            of the greedy episode, cut to the length of a dream. "interactions": steps of all episodes.
+            "acting_seconds": duration.
         """
         started = time.perf_counter()
         episodes = self.played(agent, number)
         greedy = float(episodes[0].rewards[: self.config.dream.max_steps].sum())
-        seconds = time.perf_counter() - started
-        return {"gain": best_of(episodes), "greedy_episode": greedy, "acting_seconds": seconds}
+        seconds, steps = time.perf_counter() - started, interactions_of(episodes)
+        gain = best_of(episodes)
+        return {"gain": gain, "greedy_episode": greedy, "interactions": steps, "acting_seconds": seconds}
 
 
 def best_of(episodes: Sequence[Episode]) -> float:
@@ -247,7 +250,8 @@ def agents_of(model: str, seed: int, interactions: int, agents: Sequence[str]) -
     Args:
         model: name of a model of the zoo, or the path of an ONNX file.
         seed: seed of all stages.
-        interactions: largest number of steps that the world model learns from, and of each search.
+        interactions: largest number of steps that the world model learns from. Searches may do as many rewrites, and
+            as many as the acting of the agent that acts longest.
         agents: names in AGENTS.
 
     Returns:
@@ -266,7 +270,7 @@ def agents_of(model: str, seed: int, interactions: int, agents: Sequence[str]) -
         training = learning.training
         learn_in_iterations(learning, training, count, interactions - interactions_of(training))
         seconds, world_model = time.perf_counter() - started, learning.model(count)
-        judging = {"fidelity": fidelity(learning.model(count), learning.held_out, training), "seconds": seconds}
+        judging = {"fidelity": fidelity(learning.model(count), learning.held_out, learning.known), "seconds": seconds}
         ppo = learning.agent(world_model, "ppo")
         result["untrained"] = learning.acted(ppo, count)
         result["no prior"] = learning.acted(ppo.without_prior(), count)
@@ -277,8 +281,8 @@ def agents_of(model: str, seed: int, interactions: int, agents: Sequence[str]) -
             training_seconds = seconds + time.perf_counter() - started
             more = {"dreamt": float(trained["best_return"]), "seconds": training_seconds}
             result[label] = learning.acted(agent, count) | more
-        limits = {"beam": Limits(interactions=interactions), "greedy": Limits(interactions=interactions)}
-        searches = {method: search_gain(learning.spec, method, limit, seed) for method, limit in limits.items()}
+        limit = Limits(interactions=interactions + max(one["interactions"] for one in result.values()))
+        searches = {method: search_gain(learning.spec, method, limit, seed) for method in ("beam", "greedy")}
         played = best_of(learning.known)
     return {"agents": result, "searches": searches, "fidelity": judging, "played": played}
 
@@ -370,6 +374,8 @@ def main() -> int:
         kinds.remove(ACTING_IN)  # `agents_of` trains it
     else:
         kinds.remove("edits")
+        if parsed.agents:
+            arguments.error("agents learn only with --reward relative")
     if parsed.agents:
         kinds.clear()
     for name, model in models.items():

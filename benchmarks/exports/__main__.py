@@ -28,17 +28,17 @@ from benchmarks.exports.together import ORIGINAL, Contestant, Together, together
 from benchmarks.record import Record, RecordError, Table, parser, run
 from benchmarks.shared import NOTHING, ROOT, number, ratio, run_rlflow
 from rlflow.common.errors import RLFlowError
-from rlflow.common.files import read_json
+from rlflow.common.files import file_hash, read_json, write_json
 from rlflow.costs.measured import Ratio
 from rlflow.optimisation.validate import validate
 
 MODELS = ROOT / "runs" / "exports"
+EXPORTING = "corpus", "make", "networks", "image_networks", "sound_networks"  # files that determine an exported file
 OURS, OPENVINO = "RLFlow", "OpenVINO"
 SEEDS = (100, 101, 102)  # seeds of random inputs that `optimise` has not used
-# `--seconds` of optimise; seconds of all runs of one measurement; largest number of sessions of a measurement.
+# `--seconds` of optimise; seconds of all runs of one measurement; number of sessions of a measurement.
 OPTIMISE_SECONDS, MEASURE_SECONDS, SESSIONS = 60, 40.0, 6
 MOST_KERNELS = 4  # kernels that the table "kernels" names for each file
-NARROW = 0.02  # measuring ends when the width of each interval is at most this fraction of its ratio
 OTHER_MODEL = 0.02  # a file whose relative error exceeds this value counts as another model and is not compared
 
 
@@ -46,7 +46,7 @@ OTHER_MODEL = 0.02  # a file whose relative error exceeds this value counts as a
 
 
 def exported(name: str, python: str) -> Path:
-    """Return the path of an exported file of the corpus; export the file first if it does not exist.
+    """Return the path of an exported file of the corpus; export the file first unless these versions have exported it.
 
     Args:
         name: key of CORPUS.
@@ -55,8 +55,10 @@ def exported(name: str, python: str) -> Path:
     Raises:
         RLFlowError: the exporter failed.
     """
-    path = MODELS / f"{name}.onnx"
-    if not path.exists():
+    path, code = MODELS / f"{name}.onnx", Path(__file__).parent
+    noted = path.with_suffix(".made-by.json")
+    made_by = {"versions": tool_versions(python), "code": file_hash(*(code / f"{file}.py" for file in EXPORTING))}
+    if not path.exists() or not noted.exists() or read_json(noted) != made_by:
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_suffix(".part.onnx")
         command = [python, "-m", "benchmarks.exports.make", name, str(part)]
@@ -66,6 +68,7 @@ def exported(name: str, python: str) -> Path:
         if "error" in result:
             raise RLFlowError(f"{name} could not be exported: {result['error']}")
         part.rename(path)
+        write_json(noted, made_by)
     return path
 
 
@@ -139,19 +142,7 @@ def measure_all(name: str, source: Path, folder: Path, threads: int, python: str
         if tool not in same:
             contestants[tool] = Contestant(path, "onnxruntime", sys.executable)
     inputs = draw(CORPUS[name].inputs, 1000)
-    return figures_of(together(contestants, inputs, threads, MEASURE_SECONDS, SESSIONS, 0, is_narrow), same)
-
-
-def is_narrow(result: Together) -> bool:
-    """Return True if the intervals of RLFlow's latency ratios to the original and to every tool are narrow.
-
-    An interval is narrow if its width is at most NARROW times the ratio. If RLFlow's file equals the original or was
-    not run, the ratios of the original to every tool are checked. The test must not depend on the position of the
-    interval: stopping as soon as an interval excludes 1 would produce false differences by chance.
-    """
-    one = OURS if OURS in result.errors else ORIGINAL
-    intervals = [result.ratio(one, other, seed=0) for other in result.errors.keys() - {one, OPENVINO}]
-    return all(between.high - between.low <= NARROW * between.ratio for between in intervals)
+    return figures_of(together(contestants, inputs, threads, MEASURE_SECONDS, SESSIONS, 0), same)
 
 
 def figures_of(result: Together, same: list[str]) -> dict[str, dict]:
@@ -210,10 +201,8 @@ def tables(figures: dict[str, dict]) -> dict[str, Table]:
         comparable = [tool for tool in PEERS if is_comparable(first.get(tool))]
         best = min(comparable, key=lambda tool: first[tool]["ratio"], default=None)
         for who, ratios in all_ratios.items():
-            if is_comparable(first.get(who)):
-                ratios.append(first[who]["ratio"])
-            else:
-                failed[who] += 1
+            failed[who] += not is_comparable(first.get(who))
+            ratios.append(first[who]["ratio"] if is_comparable(first.get(who)) else 1.0)  # the user keeps the original
         runs = list(one["threads"].values())
         files.append([
             name, number(one["megabytes"], 0), ratio(first.get(OURS)), ratio(by_threads.get("2", {}).get(OURS)),
@@ -223,11 +212,12 @@ def tables(figures: dict[str, dict]) -> dict[str, Table]:
         ])  # fmt: skip
     tools = []
     for who, ratios in all_ratios.items():
-        mean = number(float(np.exp(np.mean(np.log(ratios)))), 3) if ratios else NOTHING
-        tools.append([who, len(ratios), mean, sum(one < 1 for one in ratios), failed[who]])
+        mean = number(float(np.exp(np.mean(np.log(ratios)))), 3)
+        tools.append([who, len(ratios) - failed[who], mean, sum(one < 1 for one in ratios), failed[who]])
     heads = ["file and exporter", "MB", "RLFlow, 1 thread (95 %)", "2 threads", "best tool", "RLFlow / best tool"]
     heads += ["equal", "seconds"]
-    tool_heads = ["tool", "files", "geometric mean of latency ratios, 1 thread", "faster than the original"]
+    mean_head = "geometric mean of latency ratios, 1 thread; 1 for a failure"
+    tool_heads = ["tool", "files", mean_head, "faster than the original"]
     kernels = [[name, *kernel_cells(one["threads"]["1"]["ours"]["kernels"])] for name, one in figures.items()]
     kernel_heads = ["RLFlow's file", "kernels, ms", "bound, ms", "time / bound"]
     return {
@@ -277,11 +267,12 @@ def main() -> int:
     arguments.add_argument("--half", choices=HALVES, default=JUDGEMENT, help="the files of this half")
     arguments.add_argument("--exporter-python", default=sys.executable, metavar="PATH", help="has exporters and tools")
     parsed = arguments.parse_args()
-    versions, names = tool_versions(parsed.exporter_python), parsed.file or of_half(parsed.half)
+    parsed.versions, names = tool_versions(parsed.exporter_python), parsed.file or of_half(parsed.half)
     record = Record("exports", parsed)
     threads = {name: [1, 2] if k % 6 == 0 else [1] for k, name in enumerate(names)}
     figures = record.all_parts({name: (examine, name, threads[name], parsed.exporter_python) for name in names})
-    note = f"The {parsed.half} half, with {versions}. Ratios are shares of the original's latency; below 1 is faster."
+    ratios = "Ratios are shares of the original's latency; below 1 is faster."
+    note = f"The {parsed.half} half, with {parsed.versions}. {ratios}"
     record.publish(tables(figures), note)
     return record.status
 

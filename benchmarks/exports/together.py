@@ -7,7 +7,7 @@ docstring of `rlflow.costs.measured.ratio_of` explains the reason.
 
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
@@ -16,7 +16,7 @@ import numpy as np
 
 from benchmarks.exports.running import Running
 from rlflow.common.errors import RLFlowError
-from rlflow.costs.measured import MAX_PAIRS, MIN_PAIRS, MIN_SESSION_PAIRS, SESSION_PAIR, Ratio, ratio_of
+from rlflow.costs.measured import MAX_PAIRS, MIN_PAIRS, Ratio, ratio_of
 from rlflow.optimisation.validate import relative_error
 
 ORIGINAL = "original"
@@ -71,7 +71,6 @@ def together(
     seconds: float,
     sessions: int,
     seed: int,
-    enough: Callable[[Together], bool],
 ) -> Together:
     """Measure all contestants in turns.
 
@@ -79,11 +78,9 @@ def together(
         contestants: name → contestant; the name ORIGINAL must be present.
         inputs: name of each input → array.
         threads: number of threads inside one operator.
-        seconds: duration of all turns if all sessions take place; starting processes takes additional time.
-        sessions: largest number of sessions, at least 2.
+        seconds: duration of all turns; starting processes takes additional time.
+        sessions: number of sessions, at least 2.
         seed: seed of the order of contestants within turns.
-        enough: function of the results so far, called after every pair of sessions from MIN_SESSION_PAIRS pairs on. The
-            measurement ends if the function returns True.
 
     Raises:
         RLFlowError: the process of the original failed, or another process failed after it had loaded its model.
@@ -93,7 +90,7 @@ def together(
     with tempfile.TemporaryDirectory() as folder:
         given = Path(folder, "inputs.npz")
         np.savez(given, **inputs)
-        for number in range(1, sessions + 1):
+        for _ in range(sessions):
             alive = {name: one for name, one in contestants.items() if name not in result.failed}
             with ExitStack() as stack:
                 running = started(alive, given, threads, stack, result.failed)
@@ -101,9 +98,6 @@ def together(
                     compare(running, Path(folder), result)
                 for name, taken in in_turns(running, seconds / sessions, random).items():
                     result.seconds.setdefault(name, []).append(taken)
-            pairs, rest = divmod(number, SESSION_PAIR)
-            if not rest and pairs >= MIN_SESSION_PAIRS and enough(result):
-                break
     return result
 
 

@@ -28,8 +28,8 @@ from rlflow.runs.effects import given_options, without_effect
 from rlflow.tasks import TASKS
 
 PACKAGES = (
-    "rlflow", "tensorflow-cpu", "tensorflow", "dm-sonnet", "graph_nets", "numpy", "onnx", "onnxruntime", "gymnasium",
-    "cma",
+    "rlflow", "tensorflow-cpu", "tensorflow", "dm-sonnet", "graph_nets", "numpy", "scipy", "onnx", "onnxruntime",
+    "gymnasium", "cma", "numba", "ortools",
 )  # fmt: skip
 LOCK = ".lock"  # file that the working command of a run holds locked
 _WORKING: set[Path] = set()  # the folders in which this process works

@@ -4,7 +4,6 @@ No exporter and no other tool is needed, because the tests make the files themse
 """
 
 import sys
-from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks.exports import peers
-from benchmarks.exports.__main__ import NARROW, OPENVINO, OURS, figures_of, is_narrow, tables
+from benchmarks.exports.__main__ import OPENVINO, OURS, figures_of, tables
 from benchmarks.exports.corpus import APART, CORPUS, DEVELOPMENT, EXPORTERS, HALVES, JUDGEMENT, MADE_FROM, draw, of_half
 from benchmarks.exports.peers import PEERS, attempted
 from benchmarks.exports.together import ORIGINAL, Contestant, Together, together
@@ -83,10 +82,6 @@ def by_onnxruntime(path: Path) -> Contestant:
     return Contestant(path, "onnxruntime", sys.executable)
 
 
-def never(made: Together) -> bool:
-    return False
-
-
 def test_files_are_run_in_turns_and_compared_with_the_original(tmp_path):
     inputs = {"x": np.ones((4, 4), np.float32)}
     contestants = {
@@ -95,32 +90,14 @@ def test_files_are_run_in_turns_and_compared_with_the_original(tmp_path):
         "wrong": by_onnxruntime(save(tmp_path / "wrong.onnx", 5.0)),
         "unknown": Contestant(tmp_path / "original.onnx", "no_such_runtime", sys.executable),
     }
-    made = together(contestants, inputs, threads=1, seconds=0.1, sessions=2, seed=0, enough=never)
+    made = together(contestants, inputs, threads=1, seconds=0.1, sessions=2, seed=0)
     assert made.errors == {ORIGINAL: 0.0, "equal": 0.0, "wrong": 0.25}
     assert made.failed == {"unknown": "KeyError: 'no_such_runtime'"}
     turns = [len(session) for session in made.seconds[ORIGINAL]]
     assert len(turns) == 2 and min(turns) >= 3
     assert all([len(session) for session in sessions] == turns for sessions in made.seconds.values())
     with pytest.raises(RLFlowError):
-        together({ORIGINAL: by_onnxruntime(tmp_path / "gone.onnx")}, inputs, 1, 0.1, 2, 0, never)
-
-
-@pytest.mark.parametrize("says, most, had", [([True], 20, 6), ([False, True], 20, 8), ([False] * 9, 7, 7)])
-def test_measuring_stops_after_the_pair_of_sessions_that_suffices(says, most, had, monkeypatch):
-    """Measuring takes at least six sessions, and an even number unless the limit is odd."""
-    module, answers, sessions = import_module("benchmarks.exports.together"), iter(says), []
-    monkeypatch.setattr(module, "started", lambda *_: {})
-    monkeypatch.setattr(module, "compare", lambda *_: None)
-    monkeypatch.setattr(module, "in_turns", lambda *_: sessions.append(0) or {ORIGINAL: [1.0] * 3})
-    made = together({ORIGINAL: by_onnxruntime(Path())}, {}, 1, 0.1, most, 0, lambda made: next(answers))
-    assert len(sessions) == len(made.seconds[ORIGINAL]) == had
-
-
-@pytest.mark.parametrize("wide, wanted", [(None, True), (OPENVINO, True), (OURS, False), ("onnxsim", False)])
-def test_measuring_continues_while_an_interval_other_than_openvinos_is_wide(wide, wanted):
-    names = (ORIGINAL, OURS, "onnxsim", OPENVINO)
-    sessions = {name: [[1.0 + 0.08 * (name == wide) * (k // 2)] * 3 for k in range(6)] for name in names}
-    assert is_narrow(Together(sessions, dict.fromkeys(names, 0.0), {})) == wanted and NARROW < 0.08
+        together({ORIGINAL: by_onnxruntime(tmp_path / "gone.onnx")}, inputs, 1, 0.1, 2, 0)
 
 
 # -- figures and tables ------------------------------------------------------------------------------
@@ -154,4 +131,4 @@ def test_the_tables_name_the_best_tool_and_count_what_failed():
     assert made["kernels"].rows == [["one-dynamo", "4.00", "2.00", "2.0", "2 Conv 1×8 50%; 1 Mul  0%"]]
     tools = {row[0]: row[1:] for row in made["tools"].rows}
     assert tools[OURS] == [1, "0.500", 1, 0] and tools["onnxslim"] == [1, "1.000", 0, 0]
-    assert tools["onnxsim"] == [0, "–", 0, 1] and set(tools) == {OURS, *PEERS, OPENVINO}
+    assert tools["onnxsim"] == [0, "1.000", 0, 1] and set(tools) == {OURS, *PEERS, OPENVINO}

@@ -4,6 +4,8 @@ import pytest
 
 from benchmarks import kernel_prior
 from benchmarks.kernel_prior import HEAD, cells, judge, kernels_of
+from benchmarks.kernel_timings import SOURCES, ZOO, drawn_file
+from rlflow.common.files import write_json
 from rlflow.costs import graph_cost, prior_training, profiled
 from rlflow.costs.prior_training import samples, size_of
 from rlflow.costs.profiled import ProfiledCost
@@ -42,3 +44,17 @@ def test_a_model_is_judged_by_a_prior_trained_without_the_models_own_sizes(tmp_p
     assert errors["kernels"] > 5 and 0 <= errors["within_80"] <= 1 and errors["sum"] > 0
     assert len(cells(MODEL, errors)) == len(HEAD)
     assert judge("tiny_bert_base", samples(database, 1), database, 1, load_rules()) is None
+
+
+def test_the_kernels_of_every_draw_of_a_model_are_left_out(tmp_path, monkeypatch):
+    database, seeds = with_speeds(tmp_path / "costs.sqlite"), []
+    monkeypatch.setattr(kernel_prior, "walk", lambda graph, rules, number: seeds.append(number) or [])
+    monkeypatch.setattr(kernel_prior, "load", lambda name: load(MODEL))
+    turn, name = len(SOURCES) * len(ZOO), ZOO[1]
+    for draws, wanted in ((0, 1), (turn, 1), (turn + len(SOURCES) + 1, 2), (9 * turn, 9)):
+        write_json(drawn_file(database.path, 1), {"next": draws})
+        seeds.clear()
+        kernel_prior.timed_kernels(name, {}, database, 1, load_rules())
+        assert len(seeds) == wanted
+        assert {SOURCES[seed % len(SOURCES)] for seed in seeds} == {"zoo"}
+        assert {seed // len(SOURCES) % len(ZOO) for seed in seeds} == {1}

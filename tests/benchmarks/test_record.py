@@ -47,10 +47,27 @@ def table(*rows) -> dict:
     return {"main": Table(["model", "ms"], rows or [["one", "2"]])}
 
 
-def test_a_finished_part_is_not_made_again(here, tmp_path):
+def test_a_finished_part_is_not_made_again(here, tmp_path, monkeypatch):
     assert opened(tmp_path).part("one", double, 1, isolated=False) == {"double": 2}
-    assert opened(tmp_path).part("one", double, -1, isolated=False) == {"double": 2}
+    monkeypatch.setattr(Record, "_make", None)
+    assert opened(tmp_path).part("one", double, 1, isolated=False) == {"double": 2}
     assert opened(tmp_path, "--only-finished").part("other", double, 1, isolated=False) is None
+
+
+def test_a_part_that_was_made_with_other_arguments_is_made_again(here, tmp_path):
+    assert opened(tmp_path).part("one", double, 1, isolated=False) == {"double": 2}
+    assert opened(tmp_path, "--only-finished").part("one", double, 2, isolated=False) is None
+    assert opened(tmp_path).part("one", double, 2, isolated=False) == {"double": 4}
+
+
+def test_a_part_during_which_the_code_changes_is_not_kept(here, tmp_path):
+    def work() -> dict:
+        here[0] = replace(IDENTITY, commit="b" * 40)
+        return {}
+
+    with pytest.raises(RecordError, match="changed while"):
+        opened(tmp_path).part("one", work, isolated=False)
+    assert not list((tmp_path / "runs").rglob("*.json"))
 
 
 def test_a_part_runs_in_its_own_process_and_returns_its_result(here, tmp_path):
@@ -96,6 +113,14 @@ def test_other_code_or_another_machine_begins_a_new_record(here, tmp_path, chang
 def test_a_changed_option_begins_a_new_record_and_more_seeds_continue_a_record(here, tmp_path):
     assert opened(tmp_path, model="one").folder != opened(tmp_path, model="two").folder
     assert opened(tmp_path, "--seeds", "1").folder == opened(tmp_path, "--seeds", "3").folder
+
+
+def test_a_changed_file_that_an_option_names_begins_a_new_record(here, tmp_path):
+    path, folders = tmp_path / "model.onnx", set()
+    for content in "ab":
+        path.write_text(content)
+        folders |= {opened(tmp_path, model=[str(path)]).folder, opened(tmp_path, prior=path).folder}
+    assert len(folders) == 4
 
 
 def test_parts_of_other_code_are_refused(here, tmp_path):

@@ -5,6 +5,7 @@ import pytest
 
 from benchmarks import equal_seconds, first_use, memory, optimise, searches, speed, transfer, valleys, world_models
 from benchmarks.shared import MODELS, NOTHING, number, percent, ratio
+from rlflow.common.errors import RLFlowError
 from rlflow.graph.onnx_runtime import run, session
 from rlflow.memory.problem import Problem
 
@@ -39,13 +40,14 @@ def test_the_tables_show_no_measurement_for_a_kept_original():
         made["a"] | spent | {"rewrites": 99, "unfinished": [60, 8]},
         made["b"] | spent | {"rewrites": 7, "unfinished": []},
     )
+    one, other = one | {"seed": 0}, other | {"seed": 3}
     figures = {"a-predicted": [one], "a-profiled": [other], "b-predicted": [one]}
     tables = first_use.tables(figures, {"a": one}, {"`make demo`": 90.0})
     rows = rows_of(tables, "found")  # a model that has only one of the two runs gets no row
     assert rows[0] == ["a", "0.900 (0.850 to 0.950)", "1", "99", "7", "8", NOTHING, "2.0", "2.0", "120", "120"]
     assert rows[1:] == [["geometric mean", "0.900", "1.000", *[NOTHING] * 8]]
     assert rows_of(tables, "clone") == [["`make demo`", "90"]]
-    assert rows_of(tables, "kept") == [["a", "profiled", 0, "?", NOTHING]]
+    assert rows_of(tables, "kept") == [["a", "profiled", 3, "?", NOTHING]]
     assert rows_of(tables, "long") == [["a", "0.900 (0.850 to 0.950)", "0.900 (0.850 to 0.950)", "100%"]]
     faster = one | {"measured": MEASURED | {"ratio": 0.9**3}, "unfinished": [5]}
     tables = first_use.tables({"a-predicted": [one, faster], "a-profiled": [other, other]}, {"a": faster}, None)
@@ -59,6 +61,9 @@ def test_the_gap_is_the_share_of_the_result_above_the_bound():
     figures = {"a": {"searches": dict.fromkeys(searches.METHODS, one), "bound_ps": 600, "scope": ""}}
     row = rows_of(searches.tables(figures), "gaps")[0]
     assert row[:3] == ["a", "40.00 %", "20.00 %, gap 25.00 %"]
+    figures["a"]["bound_ps"] = 801
+    with pytest.raises(RLFlowError, match="the bound is wrong"):
+        searches.tables(figures)
 
 
 def test_the_tables_compare_agents_with_the_untrained_policy_and_the_searches():
@@ -134,8 +139,10 @@ def test_growth_is_reported_as_an_exponent():
 
 
 def test_ratios_over_seeds_are_geometric_means():
-    runs = [{"ratio": value, "interval": [value / 2, value * 2]} for value in (0.5, 2.0)]
-    assert equal_seconds.together(runs)["ratio"] == pytest.approx(1.0)
+    runs = [{"ratio": value, "interval": [value * 0.99, value * 1.01]} for value in (0.5, 2.0)]
+    mean = equal_seconds.together(runs)
+    assert mean["ratio"] == pytest.approx(1.0)
+    assert mean["interval"][0] < 0.5 and mean["interval"][1] > 2.0  # two seeds, of which each interval is narrow
     one = {"ratio": 1.0, "interval": [1.0, 1.0], "seconds": 60.0, "probed": 3}
     tables = equal_seconds.tables({"a": [dict.fromkeys(equal_seconds.METHODS, one)]})
     assert rows_of(tables, "latency")[0][2] == "1.000 (1.000 to 1.000)"
