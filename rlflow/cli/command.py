@@ -253,11 +253,12 @@ def model_words(config: Mapping, source: Path) -> list:
 
     Args:
       config: the config of the run.
-      source: the file of the model, for a model that is not in the zoo.
+      source: the file of the model.
 
     Returns:
-      The zoo name or file of the model, then the arguments --shape and --fix.
+      The zoo name or file of the model, then the arguments --shape and --fix. A name stands for the weights of seed 0.
     """
     from rlflow.zoo import ZOO
 
-    return [config.model if config.model in ZOO else source, *shape_words(config.shapes, config.fix)]
+    model = config.model if config.model in ZOO and not config.seed else source
+    return [model, *shape_words(config.shapes, config.fix)]

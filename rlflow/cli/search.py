@@ -58,6 +58,7 @@ def run(parsed) -> dict:
 def end_with(run, method: str, answer, outcome: dict, out: Path) -> None:
     from rlflow.cli.command import following
     from rlflow.reports.sentences import certainty_line, summary_line
+    from rlflow.zoo import ZOO
 
     result = outcome["candidates"][method]
     say(
@@ -67,4 +68,8 @@ def end_with(run, method: str, answer, outcome: dict, out: Path) -> None:
     lines = {"result": summary_line(outcome), "sure": certainty_line(outcome), "model": out}
     if outcome["delivered"] != "original":
         lines["receipt"] = out.with_suffix(".receipt.json")
-    ending(lines, *following(run, outcome, out))
+    config = run.config
+    if config.model in ZOO and config.seed:  # the file of the original is deleted with the folder of the run
+        ending(lines, "optimise", config.model, "--seed", config.seed, "--out", out)
+    else:
+        ending(lines, *following(run, outcome, out))

@@ -28,8 +28,8 @@ VIEWS = frozenset(("Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"))
 # These operators may overwrite their first input with their first output. Sums and products are missing, because ONNX
 # Runtime does not let them overwrite an input.
 OVERWRITES = frozenset(
-    ("Cast", "Celu", "Clip", "Elu", "HardSigmoid", "LeakyRelu", "Relu", "Selu", "Sigmoid", "Softplus", "Softsign",
-     "Tanh", "ThresholdedRelu")
+    ("Cast", "Celu", "Clip", "Elu", "HardSigmoid", "LeakyRelu", "LogSoftmax", "Relu", "ScatterElements", "Selu",
+     "Shrink", "Sigmoid", "Softmax", "Softplus", "Softsign", "Tanh", "ThresholdedRelu", "Trilu")
 )  # fmt: skip
 
 BLOCKED = "com.microsoft.nchwc"  # domain of operators on blocked channels; the block width depends on the processor

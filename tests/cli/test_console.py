@@ -7,9 +7,11 @@ import subprocess
 import sys
 
 import pytest
+from omegaconf import OmegaConf
 
 import rlflow
 from rlflow.cli.bound import percent_up
+from rlflow.cli.command import model_words
 from rlflow.cli.main import parse
 from rlflow.common.messages import ROOT
 from tests.commands import MOST_LINES, Done, in_process, lines_without_progress
@@ -31,7 +33,7 @@ def test_optimise_with_learning_prints_few_lines_and_ends_with_a_five_line_summa
     assert "checks of equality passed" in ending["sure"]
     assert ending["model"] == str(optimised / "faster.onnx")
     assert ending["report"] == str(optimised / "run" / "eval" / "report.html")
-    assert " validate tiny_resnet18 " in ending["next"]
+    assert f" validate {optimised / 'run' / 'model.onnx'} " in ending["next"]  # seed 1; the name stands for seed 0
 
 
 def test_a_command_whose_reader_has_ended_says_nothing():
@@ -107,10 +109,22 @@ def test_the_suggested_next_command_contains_the_model_and_the_chosen_options(op
         return in_process(capsys, *words).ending["next"]
 
     run = optimised / "run"
-    assert following("report", run, "--out", tmp_path / "c").endswith(" bound --model tiny_resnet18")
+    assert following("report", run, "--out", tmp_path / "c").endswith(f" bound --model {run / 'model.onnx'}")
     wanted = ("--operators", "1", "--workers", "1", "--folder", tmp_path / "f")
     text = following("rules", "enumerate", *wanted, "--seconds", "0", "--out", tmp_path / "r")
     assert all(f" {word}" in text for word in ("--workers 1", f"--folder {tmp_path / 'f'}", f"--out {tmp_path / 'r'}"))
+
+
+def test_the_suggested_next_command_names_the_model_with_the_weights_of_the_run(tmp_path, capsys):
+    """A name of the zoo stands for the weights of seed 0; other weights are in the run's file."""
+    for seed, wanted in ((0, "tiny_resnet18"), (3, tmp_path / "model.onnx")):
+        config = OmegaConf.create({"model": "tiny_resnet18", "seed": seed, "shapes": {}, "fix": False})
+        assert model_words(config, tmp_path / "model.onnx") == [wanted]
+    for seed, wanted in ((0, " validate tiny_resnet18 "), (3, " optimise tiny_resnet18 --seed 3 ")):
+        out = tmp_path / f"{seed}.onnx"
+        words = "--model", "tiny_resnet18", "--method", "greedy", "--seed", seed, "--out", out
+        done = in_process(capsys, "search", *words)
+        assert wanted in done.ending["next"]
 
 
 def test_an_upper_bound_is_rounded_up():

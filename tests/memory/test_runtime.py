@@ -3,10 +3,11 @@
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from rlflow.graph.onnx_reader import load_graph
-from rlflow.memory.allocation import Lifetime, best_fit, default_order, plan, priority_order, problem_of
+from rlflow.memory import allocation
+from rlflow.memory.allocation import OVERWRITES, Lifetime, best_fit, default_order, plan, priority_order, problem_of
 from rlflow.zoo import load
 from tests.memory.sessions import observe
 from tests.suite import slow
@@ -23,6 +24,37 @@ def test_a_session_runs_and_allocates_as_simulated(name, mode, tmp_path):
     graph, seen = load_graph(model), observe(tmp_path / "model.onnx", mode)
     assert ORDERS[mode](graph) == nodes_at(model, graph, seen.order)
     assert plan(graph, ORDERS[mode](graph))[0] == seen.block > 0
+
+
+OTHERS = ("Abs", "Exp", "Hardmax", "Neg", "Sign", "ScatterND")  # operators that do not overwrite their input
+
+
+def test_a_session_overwrites_the_inputs_of_these_operators_alone(tmp_path, monkeypatch):
+    """Each operator reads a result of its own size; the smallest runs first, and gaps fit no later result.
+
+    The simulation equals the session, and no longer if one operator is taken from OVERWRITES or added to it.
+    """
+    nodes, values = [], [numpy_helper.from_array(np.ones((1, 1), np.float32), "ones")]
+    for k, op in enumerate((*sorted(OVERWRITES), *OTHERS)):
+        values.append(numpy_helper.from_array(np.array([99 - k, 64]), f"shape{k}"))
+        read = [f"a{k}"]
+        if op.startswith("Scatter"):
+            values.append(numpy_helper.from_array(np.zeros((1, 1), np.int64), f"at{k}"))
+            read += [f"at{k}", "ones" if op == "ScatterElements" else "row"]
+        nodes.append(helper.make_node("Expand", ["x", f"shape{k}"], [f"a{k}"]))
+        nodes.append(helper.make_node(op, read, [f"b{k}"], **({"to": TensorProto.FLOAT} if op == "Cast" else {})))
+    values.append(numpy_helper.from_array(np.ones((1, 64), np.float32), "row"))
+    nodes.append(helper.make_node("Concat", [f"b{k}" for k in range(len(nodes) // 2)], ["y"], axis=0))
+    given, result = (helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in
+                     (("x", (1, 64)), ("y", (None, 64))))  # fmt: skip
+    graph = helper.make_graph(nodes, "g", [given], [result], values)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, tmp_path / "model.onnx")
+    graph, seen = load_graph(model), observe(tmp_path / "model.onnx", "default")
+    assert plan(graph, default_order(graph))[0] == seen.block
+    for op in (*OVERWRITES, *OTHERS):
+        monkeypatch.setattr(allocation, "OVERWRITES", OVERWRITES ^ {op})
+        assert plan(graph, default_order(graph))[0] != seen.block, op
 
 
 def nodes_at(model: onnx.ModelProto, graph, positions: list[int]) -> list[int]:

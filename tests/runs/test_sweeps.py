@@ -15,6 +15,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import patch
 
+import onnx
 import pytest
 import yaml
 
@@ -25,10 +26,12 @@ from rlflow.common.errors import RLFlowError
 from rlflow.env.rewards import make_reward
 from rlflow.reports.sentences import as_csv
 from rlflow.runs.sweeps import runs as sweep_runs
-from rlflow.runs.sweeps.definition import load_sweep
+from rlflow.runs.sweeps import trials as sweep_trials
+from rlflow.runs.sweeps.definition import Sweep, load_sweep
 from rlflow.runs.sweeps.runs import FIGURES, LOG, Run, figures, has_diverged, plan, run_stages
 from rlflow.runs.sweeps.tables import best, mean_and_sd, rows, summary, write_tables
 from rlflow.runs.sweeps.trials import Trial, play
+from rlflow.zoo import load
 from tests.commands import ROOT, in_its_own, in_process
 from tests.suite import slow
 from worldmodel.trainer import Diverged
@@ -253,6 +256,31 @@ def folders(**options) -> list[str]:
 def test_runs_share_their_stages_up_to_the_first_that_a_different_option_affects(change, shared):
     one, other = folders(iterations__count=1), folders(iterations__count=1, **change)
     assert [a == b for a, b in zip(one, other, strict=True)] == [True] * shared + [False] * (3 - shared)
+
+
+def test_runs_of_a_changed_file_are_other_runs(tmp_path):
+    model, device, database = (tmp_path / name for name in ("m.onnx", "d.yaml", "t.sqlite"))
+    onnx.save(load("tiny_resnet18"), model)
+    device.write_text("a")
+    database.write_text("a")
+    named = {"model": str(model), "iterations__count": 1, "cost__database": str(database)}
+    before, placed = folders(**named), folders(**named, placement__device=str(device))
+    database.write_text("b")  # runs write to the database
+    assert folders(**named) == before
+    device.write_text("b")
+    assert folders(**named, placement__device=str(device))[-1] != placed[-1]
+    onnx.save(load("tiny_resnet18", 1), model)
+    assert not set(folders(**named)) & set(before)
+
+
+def test_a_sweep_goes_on_with_the_threads_with_which_it_was_begun(tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(sweep_trials, "play", lambda sweep, *_: seen.append(sweep.options({}, 0)["cost"]["threads"]))
+    sweep = Sweep({}, (), "grid", 0, "none", 1, (0,), "local", 1, "improvement", "maximize")
+    for cores in (8, 4):
+        monkeypatch.setattr(sweep_trials, "usable_cores", lambda cores=cores: cores)
+        sweep_trials.run_sweep(sweep, tmp_path, (), print)
+    assert seen == [8, 8]
 
 
 def test_world_models_that_learn_in_iterations_are_shared_by_equal_controllers_alone():

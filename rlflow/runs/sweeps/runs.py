@@ -1,4 +1,4 @@
-"""The runs of a sweep. Each run has a folder whose name contains a hash of the options that its results depend on.
+"""The runs of a sweep. A folder's name has a hash of the options, and contents of files, that its results depend on.
 
     DIR/shared/collect-HASH     episodes, for all runs with the same model, seed, options of the task and episode count
     DIR/shared/train-wm-HASH    a world model, for all runs that train it in the same way
@@ -11,19 +11,20 @@ trials.
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from omegaconf import DictConfig, OmegaConf
 
 from rlflow.common.errors import DIVERGED, RLFlowError
-from rlflow.common.files import copy_file, read_json, write_text
+from rlflow.common.files import copy_file, file_hash, read_json, write_text
 from rlflow.common.processes import run_child
 from rlflow.common.system import inherited_lock, locked, wait_for_orphans
 from rlflow.optimisation.candidates import improvement, measurement_seconds
 from rlflow.runs.config import load_config, other_groups
 from rlflow.runs.folder import STAGES, iteration_options, iterations_of, stages_of, task_of
+from rlflow.tasks import TASKS
 
 LOG = "log.txt"  # file with the output of the stages
 # Files that a run folder does not link from its parent.
@@ -77,7 +78,7 @@ def plan(folder: Path, options: dict) -> Run:
       options: the options of the run with its seed, nested as in a config.
     """
     config = load_config(changes=options)
-    task = {"model": config.model, **task_of(config)}
+    task = {"model": config.model, **task_of(config), **_contents(config)}
     learning = iteration_options(config)
     if iterations_of(config) == 1:
         learning = {key: value for key, value in learning.items() if key.startswith(("collect.", "world_model."))}
@@ -85,7 +86,7 @@ def plan(folder: Path, options: dict) -> Run:
     run = None
     for stage in [stage for stage in stages_of(config) if stage in shared]:
         run = Run(folder / "shared" / f"{stage}-{_hash({**task, **shared[stage]})}", (stage,), options, run)
-    name = f"{_hash(_decisive(config))}-seed-{config.seed}"
+    name = f"{_hash(_decisive(config) | _contents(config))}-seed-{config.seed}"
     return Run(folder / "trials" / name, STAGES[-2:], options, run)
 
 
@@ -183,6 +184,30 @@ def _decisive(config: DictConfig) -> dict:
         options[group] = OmegaConf.to_container(OmegaConf.select(config, group))
     del options["collect"]["executor"], options["world_model"]["threads"], options["world_model"]["checkpoint_seconds"]
     return options
+
+
+def _contents(config: DictConfig) -> dict[str, str]:
+    """Return "contents of FILE" → hash, for the files that options name, including the external weights of a model.
+
+    The database of timings is left out, because runs write to it.
+    """
+    result, values = {}, [value for name, value in _leaves(OmegaConf.to_container(config)) if name != "cost.database"]
+    for path in (Path(value) for value in values if isinstance(value, str) and Path(value).is_file()):
+        files = TASKS.get(config.task.name).files(path) if str(path) == config.model else [path]
+        result[f"contents of {path}"] = file_hash(*files)
+    return result
+
+
+def _leaves(value, name: str = "") -> Iterator[tuple[str, object]]:
+    """Yield (dotted name, value) of all options in nested dictionaries; each element of a list has the list's name."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _leaves(inner, f"{name}.{key}" if name else key)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _leaves(inner, name)
+    else:
+        yield name, value
 
 
 def _take_over(source: Path, target: Path) -> None:

@@ -8,7 +8,7 @@ and lead to the same parameters of all later trials.
 import os
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -16,8 +16,9 @@ import numpy as np
 
 from rlflow.collect.executors import Job, Workers
 from rlflow.common.errors import RLFlowError
-from rlflow.common.files import copy_file
+from rlflow.common.files import copy_file, read_json, write_json
 from rlflow.common.messages import progress_bar, say
+from rlflow.common.system import usable_cores
 from rlflow.runs.sweeps.definition import Sweep
 from rlflow.runs.sweeps.runs import Run, figures, has_diverged, plan, run_stages
 
@@ -60,6 +61,8 @@ def run_sweep(
 ) -> list[Trial]:  # fmt: skip
     """Run all trials of a sweep; stages that are already finished are not repeated.
 
+    All runs use the number of threads with which the sweep was begun, also where fewer or more cores are usable.
+
     Args:
       sweep: the sweep.
       folder: the folder of the sweep.
@@ -71,6 +74,10 @@ def run_sweep(
       All trials.
     """
     folder = folder.resolve()
+    begun = folder / "begun.json"
+    if not begun.exists():
+        write_json(begun, {"threads": usable_cores()})
+    sweep = replace(sweep, base={"cost.threads": read_json(begun)["threads"]} | sweep.base)
     with (
         progress_bar(sweep.trials * len(sweep.seeds), "sweep", "run") as bar,
         Workers(sweep.executor, sweep.workers) as workers,
