@@ -26,12 +26,13 @@ from controllers.stages.parts import (
 from rlflow.common.errors import RLFlowError, nearest
 from rlflow.common.files import read_json, write_json
 from rlflow.common.messages import command, say
-from rlflow.common.options import setting
+from rlflow.common.options import dotted, setting
 from rlflow.common.task import ONE_SHOT
 from rlflow.runs.config import load_config, other_groups
 from rlflow.runs.folder import RunFolder
 
 FILE = "training.json"  # in the folder of a finished training
+DREAM = "dream.json"  # in the folder of a training in dreams, from its beginning
 
 
 class Training(NamedTuple):
@@ -101,25 +102,27 @@ def training_options(config) -> dict:
     return options
 
 
-def check_same_dream(run, model, folder: Path) -> None:
-    """Check that a finished training in a folder learnt in dreams with the options of the run.
+def begin_in_dream(run, model, folder: Path) -> None:
+    """Store the options of the dream in which a training begins, or check that it goes on in the same dream.
 
     The controller itself compares its own options (`controllers.base.Learner.resume`).
 
     Args:
       run: the run folder.
-      model: its world model, or None. A training in another world model is not checked, since it begins anew.
+      model: its world model, or None. A training in another world model begins anew.
       folder: the folder of the training.
 
     Raises:
-      RLFlowError: an option of the dream differs.
+      RLFlowError: the folder has a checkpoint of a training in the same world model with other options of the dream.
     """
-    if not (folder / FILE).exists() or run.config.controller.train_on == "real":
+    if run.config.controller.train_on == "real":
         return
-    finished = _read(run, folder / FILE).results
-    before, now = finished["options"]["dream"], training_options(run.config)["dream"]
-    if before != now and finished["world_model"] == model.digest:
-        raise RLFlowError(other_options(folder, _dotted("dream", before), _dotted("dream", now)))
+    file, now = folder / DREAM, {"world_model": model.digest, "dream": training_options(run.config)["dream"]}
+    if file.exists() and (folder / "controller.json").exists():
+        before = read_json(file)
+        if before != now and before["world_model"] == now["world_model"]:
+            raise RLFlowError(other_options(folder, dotted(before), dotted(now)))
+    write_json(file, now)
 
 
 def store_training(run, folder: Path, results: Mapping) -> dict:
@@ -226,7 +229,3 @@ def _read(run, file: Path) -> Training:
     except (KeyError, TypeError, ValueError, RLFlowError) as error:
         raise RLFlowError(f"{file} is damaged: {error}") from error
     return found
-
-
-def _dotted(group: str, values: Mapping) -> dict:
-    return {f"{group}.{key}": value for key, value in values.items()}

@@ -17,7 +17,7 @@ from controllers.real_env import ChargedEnv, Measurements, train_for_real
 from controllers.recording import Player, demonstrate, play_iteration
 from controllers.stages import one_shot
 from controllers.stages.acting import evaluate
-from controllers.stages.experiments import check_same_dream, store_training
+from controllers.stages.experiments import begin_in_dream, store_training
 from controllers.stages.parts import (
     as_seen,
     check_has_rewrites,
@@ -349,7 +349,7 @@ def train_controller(run) -> dict:
         trainings = []
         for temperature in config.dream.temperatures:
             folder, started = controller_folder(run, temperature), time.monotonic()
-            check_same_dream(run, model, folder)
+            begin_in_dream(run, model, folder)
             _, results = learn_to_act(run, model, temperature, folder, folder.name, known)
             results |= {"temperature": temperature, "seconds": time.monotonic() - started}
             trainings.append(store_training(run, folder, results))

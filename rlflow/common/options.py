@@ -230,3 +230,11 @@ def setting(key: str, value) -> str:
         return other.tolist() if hasattr(other, "tolist") else str(other)
 
     return f"{key}={json.dumps(value, ensure_ascii=False, default=plain)}"
+
+
+def dotted(options: Mapping, prefix: str = "") -> dict[str, object]:
+    """Return dotted name → value of all options in nested dictionaries."""
+    result: dict[str, object] = {}
+    for name, value in options.items():
+        result |= dotted(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
+    return result

@@ -256,6 +256,7 @@ def score(peak: np.ndarray, second: np.ndarray) -> np.ndarray:
 # The walks of `optimum` keep NARROW to WIDEST sets per level, which limits their memory. WIDER is the factor from one
 # width to the next.
 NARROW, WIDEST, WIDER = 100, 100_000, 10
+MOST_RELATED = 5000  # nodes of a problem of which all pairs (ancestor, node) are kept: several arrays of 25 MB and more
 
 
 class Optimum(NamedTuple):
@@ -338,17 +339,22 @@ def lower_bound(problem: Problem) -> int:
 
     While a node runs, memory holds the buffers that the node reads and makes. It also holds each buffer that an
     ancestor of the node makes and that a descendant reads, or that exists to the end. The `work` of the node counts,
-    too, and the largest buffer over which the node may write its result is subtracted.
+    too, and the largest buffer over which the node may write its result is subtracted. In a problem of more than
+    MOST_RELATED nodes, only the buffers count that the node itself reads and makes.
     """
     if not problem.n:
         return 0
-    above, (of, readers) = ancestors(problem), (problem.reads[:, 1], problem.reads[:, 0])
-    made = np.where(problem.maker < 0, True, above[:, problem.maker])
-    wanted = np.zeros((problem.n, len(problem.size)), bool)
-    np.logical_or.at(wanted.T, of, above[readers])
-    wanted[readers, of] = True
-    wanted |= problem.kept
-    there = (made & wanted) @ problem.size
+    (of, readers), there = (problem.reads[:, 1], problem.reads[:, 0]), np.zeros(problem.n, np.int64)
+    if problem.n > MOST_RELATED:
+        np.add.at(there, readers, problem.size[of])
+    else:
+        above = ancestors(problem)
+        made = np.where(problem.maker < 0, True, above[:, problem.maker])
+        wanted = np.zeros((problem.n, len(problem.size)), bool)
+        np.logical_or.at(wanted.T, of, above[readers])
+        wanted[readers, of] = True
+        wanted |= problem.kept
+        there = (made & wanted) @ problem.size
     saved = np.zeros(problem.n, np.int64)
     np.maximum.at(saved, problem.inplace[:, 0], problem.size[problem.inplace[:, 1]])
     return int((there + problem.made + problem.work - saved).max())
@@ -372,12 +378,19 @@ def segments(problem: Problem) -> list[Segment]:
     A segment ends at each node that every other node must precede or follow, because all orders run this node at the
     same step.
     """
-    above = ancestors(problem)
-    before, after = above.sum(axis=1), above.sum(axis=0)
-    ends = np.sort(before[before + after == problem.n - 1])  # position of the last node of each segment
+    order = depth_first(problem)
+    place = np.argsort(order)  # of each node in this order; a node that ends a segment has the same place in all orders
+    first, last = place[problem.precedence].T  # of each pair of nodes, the places of the earlier and of the later one
+    soonest, latest = np.full(problem.n, problem.n), np.full(problem.n, -1)
+    np.minimum.at(soonest, first, last)  # place of the first successor of the node at each place
+    np.maximum.at(latest, last, first)  # place of the last predecessor
+    # All earlier nodes precede the node at place p if each of them has a successor that comes no later than p.
+    precede = np.append(-1, np.maximum.accumulate(soonest)[:-1]) <= np.arange(problem.n)
+    follow = np.append(np.minimum.accumulate(latest[::-1])[::-1][1:], problem.n) >= np.arange(problem.n)
+    ends = np.flatnonzero(precede & follow)  # place of the last node of each segment
     single = np.diff(ends, prepend=-1) == 1
     ends = ends[~(single & np.append(single[1:], False))]
-    number = np.searchsorted(ends, before)
+    number = np.searchsorted(ends, place)
     return [_segment(problem, number, k) for k in np.unique(number)]
 
 

@@ -273,12 +273,11 @@ def choose_setup(candidates: Sequence[Row], slowdown: float) -> Row:
     Args:
       candidates: the measurements in the order of SETUPS. The first setup is always allowed, other setups only if their
         latency was measured.
-      slowdown: the allowed increase of latency as a share of the original's. A setup is excluded if the whole
-        confidence interval of its latency ratio lies above 1 + slowdown.
+      slowdown: the largest accepted increase of the measured latency, as a share of the original's.
     """
     best = candidates[0]
     for row in candidates[1:]:
-        fast = row.latency is not None and row.latency["interval"][0] <= 1 + slowdown
+        fast = row.latency is not None and row.latency["ratio"] <= 1 + slowdown
         if fast and needs_less(row.bytes, best.bytes):
             best = row
     return best

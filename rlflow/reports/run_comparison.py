@@ -1,8 +1,9 @@
 """Compare finished runs: means with 95 % confidence intervals over the runs of one model and controller.
 
 `read_runs` reads the run folders. It refuses runs of one model whose options of environment and cost, shapes or option
-`fix` differ, since their estimates are not comparable. `write_comparison` writes report.html, its plots as PNG, and
-tables as CSV and JSON. Estimated and measured gains are never mixed.
+`fix` differ, since their estimates are not comparable, and runs of one controller that differ in more than their seed.
+`write_comparison` writes report.html, its plots as PNG, and tables as CSV and JSON. Estimated and measured gains are
+never mixed.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +16,7 @@ from yaml import YAMLError
 
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_json, write_json, write_text
+from rlflow.common.options import dotted
 from rlflow.costs.measured import STUDENT
 from rlflow.optimisation.candidates import measurement_seconds
 from rlflow.reports import charts
@@ -23,6 +25,12 @@ from rlflow.reports.markup import page, short, table, tag
 from rlflow.reports.sentences import as_csv
 
 STAGES = ("search", "collect", "train-wm", "train-controller", "eval")
+# The sections whose options may not differ between runs whose results are averaged, and their options that may.
+AVERAGED = ("collect", "iterations", "world_model", "dream", "controller", "search", "eval", "optimise")
+MAY_DIFFER = (
+    "collect.also", "collect.executor", "controller.seed", "eval.seeds", "optimise.controller", "optimise.receipt",
+    "world_model.threads", "world_model.checkpoint_seconds",
+)  # fmt: skip
 NONE = "none"  # name of the controller for a run without a controller
 FIGURES = (  # the columns of `candidate_rows` whose means over runs are reported
     "estimated_percent", "measured_percent", "interactions", "seconds", "measurement_seconds", "substitutions",
@@ -37,9 +45,12 @@ class Run:
       folder: the run folder.
       model: the file name of the model, without folders.
       sha256: the hash of the model's file; None for a model of the zoo, whose weights depend on the seed.
-      controller: the name of the controller, or NONE.
+      controller: the experiment (the controller's name and `controller.tag`) whose result is the candidate
+        "controller", or NONE.
       seed: the seed of the run.
       task: the options that estimates depend on: `env`, `cost`, `shapes` and `fix`.
+      options: dotted name → value of the options that may not differ between runs whose results are averaged; empty if
+        the stored options are those of another experiment, which was begun later.
       outcome: the result of the stage `eval`.
       stage_seconds: stage → duration in seconds, for the stages that were run.
       curves: name of a training → title → list of (step, value).
@@ -51,6 +62,7 @@ class Run:
     controller: str
     seed: int
     task: Mapping
+    options: Mapping
     outcome: Mapping
     stage_seconds: dict[str, float]
     curves: Mapping
@@ -85,18 +97,37 @@ def read_run(folder: Path, read_curves: Callable[[Path], Mapping]) -> Run:
             raise RLFlowError(f"{folder} is a run of the task {task['task']['task']}; runs of rewriting are compared")
         # Without resolving `${…}`, which could read the environment of the user.
         config = OmegaConf.to_container(OmegaConf.load(folder / "config.yaml"), resolve=False)
-        controller = config["controller"]["name"] if "controller" in outcome["candidates"] else NONE
+        controller, options = NONE, averaged_options(config)
+        if "controller" in outcome["candidates"]:
+            chosen = "-".join(filter(None, (config["controller"]["name"], config["controller"].get("tag"))))
+            played = outcome.get("experiments") or [{"experiment": chosen, "cost": 0}]
+            controller = min(played, key=lambda row: row["cost"])["experiment"]
+            options = options if controller == chosen else {}
         model, seed = Path(config["model"]).name, int(config["seed"])
-        options = {key: task["task"][key] for key in ("env", "cost", "shapes", "fix")}
+        estimates = {key: task["task"][key] for key in ("env", "cost", "shapes", "fix")}
         files = {name: folder / f"{name}.json" for name in STAGES}
         seconds = {name: float(read_json(file)["seconds"]) for name, file in files.items() if file.exists()}
         sha256 = task["sha256"] if Path(task["source"]).is_absolute() else None
         curves = read_curves(folder / "tensorboard")
-        run = Run(folder, model, sha256, controller, seed, options, outcome, seconds, curves)
+        run = Run(folder, model, sha256, controller, seed, estimates, options, outcome, seconds, curves)
         _ = candidate_rows(run), rule_counts([run])
     except (OSError, KeyError, TypeError, AttributeError, ValueError, YAMLError) as error:
         raise RLFlowError(f"{folder} is damaged: {error!r}") from error
     return run
+
+
+def averaged_options(config: Mapping) -> dict[str, object]:
+    """Return dotted name → value of the options in a stored config that determine a run's results besides its task.
+
+    Seeds, files and options of which only the duration depends are left out, and so are other controllers.
+    """
+    own, result = config["controller"]["name"], {}
+    for section in AVERAGED:
+        for name, value in dotted(config.get(section, {}), f"{section}.").items():
+            controllers = section == "controller" and name.count(".") > 1
+            if name not in MAY_DIFFER and (not controllers or name.startswith(f"controller.{own}.")):
+                result[name] = value
+    return result
 
 
 def read_runs(folders: Sequence[Path], read_curves: Callable[[Path], Mapping]) -> list[Run]:
@@ -107,8 +138,8 @@ def read_runs(folders: Sequence[Path], read_curves: Callable[[Path], Mapping]) -
       read_curves: a function that reads a TensorBoard folder and returns `Run.curves`.
 
     Raises:
-      RLFlowError: if a folder is named twice, if two models have the same file name, or if runs of one model differ in
-        options that estimates depend on.
+      RLFlowError: if a folder is named twice, if two models have the same file name, if runs of one model differ in
+        options that estimates depend on, or runs of one model and controller in other options.
     """
     if len({folder.resolve() for folder in folders}) < len(folders):
         raise RLFlowError("a run is named twice; name each run folder once")
@@ -122,6 +153,13 @@ def read_runs(folders: Sequence[Path], read_curves: Callable[[Path], Mapping]) -
         if one.model == other.model and one.task != other.task:
             different = next(key for key in one.task if one.task[key] != other.task[key])
             raise RLFlowError(f"{one.folder} and {other.folder} cannot be compared: the option '{different}' differs")
+        if (one.model, one.controller) == (other.model, other.controller):
+            for name in sorted(one.options.keys() & other.options.keys()):
+                if one.options[name] != other.options[name]:
+                    raise RLFlowError(
+                        f"{one.folder} and {other.folder} cannot be averaged: the option '{name}' differs. Report them "
+                        "apart, or give one of them a controller.tag before its training"
+                    )
     return runs
 
 

@@ -78,6 +78,10 @@ def test_a_changed_option_of_a_trained_controller_requires_a_tag(folder, capsys)
         error = in_process(capsys, "train-controller", "--run", folder, changed).error
         assert message in error and "controller.tag=NAME for another experiment" in error
     assert all(path.read_bytes() == content for path, content in before.items() if "tensorboard" not in path.parts)
+    finished = folder / "controller" / "random-1" / "training.json"
+    finished.rename(folder / "training.json")  # as if the training had not ended
+    assert message in in_process(capsys, "train-controller", "--run", folder, changed).error
+    (folder / "training.json").rename(finished)
     command(capsys, "train-controller", folder, "dream.max_steps=7", "controller.tag=short")
     for tag in ("a/b", "..\\x", "x" * 101):
         error = in_process(capsys, "train-controller", "--run", folder, f"controller.tag={tag}").error

@@ -252,7 +252,7 @@ def test_runs_add_the_predicted_memory_if_sessions_keep_nothing(tmp_path):
     assert added == pytest.approx(peaks(8192)[0], rel=0.03)
 
 
-@pytest.mark.parametrize("sizes, lows, chosen", [
+@pytest.mark.parametrize("sizes, ratios, chosen", [
     ((1e8, 5e7, 2e7), (None, 0.99, 1.01), 2),
     ((1e8, 5e7, 2e7), (None, 0.99, 1.30), 1),  # the third is shown to be slower
     ((1e8, 5e7, 2e7), (None, 1.20, 1.30), 0),
@@ -261,10 +261,10 @@ def test_runs_add_the_predicted_memory_if_sessions_keep_nothing(tmp_path):
     ((1e5, 5e4, 1e4), (None, 0.99, 0.99), 0),  # a saving of a few bytes
     ((None, None, None), (None, 0.99, 0.99), 0),
 ])  # fmt: skip
-def test_the_setup_with_the_least_memory_is_chosen_unless_its_runs_are_slow(sizes, lows, chosen):
+def test_the_setup_with_the_least_memory_is_chosen_unless_its_runs_are_slow(sizes, ratios, chosen):
     rows = []
-    for size, low in zip(sizes, lows, strict=True):
-        rows.append(Row(str(len(rows)), None, size, {"interval": [low, low + 0.1]} if low else None))
+    for size, ratio in zip(sizes, ratios, strict=True):
+        rows.append(Row(str(len(rows)), None, size, {"ratio": ratio} if ratio else None))
     assert choose_setup(rows, 0.05) is rows[chosen]
 
 

@@ -1,12 +1,14 @@
 """Test proved optima against a search of all orders, and the result without a proof."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.memory import order_search as module
 from rlflow.memory.allocation import default_order, problem_of
-from rlflow.memory.order_search import lower_bound, optimum, segments
+from rlflow.memory.order_search import ancestors, lower_bound, optimum, segments
 from rlflow.memory.problem import Problem, depth_first
 from rlflow.tasks.ordering import layered
 from rlflow.zoo import load
@@ -67,6 +69,36 @@ def test_every_order_consists_of_the_segments_one_after_the_other(seed):
     result = optimum(problem, 60)
     assert result.proved and problem.peak(result.order) == result.peak
     assert result.peak <= problem.peaks(random_orders(problem, 3000, 1)).min()
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_segments_end_at_the_nodes_that_every_other_node_precedes_or_follows(seed):
+    problem = chained(*[small(seed + k, 4) for k in range(seed % 4)]) if seed % 4 else layered(12, seed)
+    above = ancestors(problem)
+    ends = [node for node in range(problem.n) if (above[node] | above[:, node]).sum() == problem.n - 1]
+    parts = segments(problem)
+    assert sorted(np.concatenate([part.nodes for part in parts])) == list(range(problem.n))
+    for one, other in pairwise(parts):
+        last = [node for node in ends if node in one.nodes][-1]
+        assert above[other.nodes, last].all() and all(above[last, node] for node in one.nodes if node != last)
+    for part in parts:  # a part of several nodes has an end inside only if it is a chain
+        assert len([node for node in ends if node in part.nodes]) in (0, 1, len(part.nodes))
+
+
+def test_segments_and_bounds_of_large_problems_need_memory_in_proportion_to_their_nodes():
+    n = 100_000
+    chain = Problem.of_nodes([1] * n, [0] * n, list(pairwise(range(n))))
+    (part,) = segments(chain)
+    assert (part.nodes == np.arange(n)).all() and lower_bound(chain) == 2  # all pairs of nodes would need 10 GB
+
+
+def test_the_bound_of_a_large_problem_is_no_higher(monkeypatch):
+    for seed in range(8):
+        problem = small(seed)
+        best = lower_bound(problem)
+        with monkeypatch.context() as patched:
+            patched.setattr(module, "MOST_RELATED", 0)
+            assert 0 < lower_bound(problem) <= best
 
 
 def test_a_search_for_the_optimum_without_time_returns_an_order_and_a_bound():

@@ -103,6 +103,32 @@ def test_runs_are_summarised_by_model_and_controller_with_estimates_kept_separat
     assert greedy["measured_percent"]["n"] == 0 and greedy["verdicts"] == {}
 
 
+def test_runs_of_one_controller_with_other_options_are_not_averaged(folders):
+    changed, held = folders[1] / "config.yaml", json.loads((folders[1] / "config.yaml").read_text())
+    for path in folders[:2]:
+        config = json.loads((path / "config.yaml").read_text())
+        config["controller"] |= {"ppo": {"updates": 9}, "cma-es": {"population": 4}, "seed": config["seed"]}
+        write_text(path / "config.yaml", json.dumps(config | {"dream": {"max_steps": 50}}))
+    read_runs(folders[:2], training_curves)
+    held = json.loads(changed.read_text())
+    for change in ({"controller": held["controller"] | {"ppo": {"updates": 7}}}, {"dream": {"max_steps": 20}}):
+        write_text(changed, json.dumps(held | change))
+        with pytest.raises(RLFlowError, match="averaged: the option '(controller.ppo.updates|dream.max_steps)'"):
+            read_runs(folders[:2], training_curves)
+    tagged = {"controller": held["controller"] | {"ppo": {"updates": 7}, "tag": "short"}}
+    write_text(changed, json.dumps(held | tagged))
+    assert [run.controller for run in read_runs(folders[:2], training_curves)] == ["ppo", "ppo-short"]
+
+
+def test_a_run_is_named_after_the_experiment_whose_result_it_shows(folders):
+    """The stored config may be that of an experiment which was begun after the evaluation."""
+    outcome = json.loads((folders[0] / "eval.json").read_text())
+    rows = [{"experiment": "cma-es", "cost": 3.0}, {"experiment": "planner-quick", "cost": 2.0}]
+    write_json(folders[0] / "eval.json", outcome | {"experiments": rows})
+    (run,) = read_runs(folders[:1], training_curves)
+    assert run.controller == "planner-quick" and run.options == {}
+
+
 def test_the_heatmap_counts_the_rules_of_the_controller_or_of_the_delivered_candidate(folders):
     counts = rule_counts(read_runs(folders, training_curves))
     assert counts == {("fuse", "a.onnx"): 1.0, ("merge", "a.onnx"): 2.0, ("fuse", EVIL): 4.0}

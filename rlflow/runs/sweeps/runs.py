@@ -11,7 +11,7 @@ trials.
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from rlflow.common.errors import DIVERGED, RLFlowError
 from rlflow.common.files import copy_file, file_hash, read_json, write_text
+from rlflow.common.options import dotted
 from rlflow.common.processes import run_child
 from rlflow.common.system import inherited_lock, locked, wait_for_orphans
 from rlflow.optimisation.candidates import improvement, measurement_seconds
@@ -191,23 +192,13 @@ def _contents(config: DictConfig) -> dict[str, str]:
 
     The database of timings is left out, because runs write to it.
     """
-    result, values = {}, [value for name, value in _leaves(OmegaConf.to_container(config)) if name != "cost.database"]
+    result, options = {}, dotted(OmegaConf.to_container(config))
+    del options["cost.database"]
+    values = (one for value in options.values() for one in (value if isinstance(value, list) else [value]))
     for path in (Path(value) for value in values if isinstance(value, str) and Path(value).is_file()):
         files = TASKS.get(config.task.name).files(path) if str(path) == config.model else [path]
         result[f"contents of {path}"] = file_hash(*files)
     return result
-
-
-def _leaves(value, name: str = "") -> Iterator[tuple[str, object]]:
-    """Yield (dotted name, value) of all options in nested dictionaries; each element of a list has the list's name."""
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            yield from _leaves(inner, f"{name}.{key}" if name else key)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from _leaves(inner, name)
-    else:
-        yield name, value
 
 
 def _take_over(source: Path, target: Path) -> None:

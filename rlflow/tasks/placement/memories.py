@@ -21,7 +21,8 @@ from rlflow.common.errors import RLFlowError, first_line
 from rlflow.common.files import CONFIGS
 
 FEMTO = 10**15  # femtoseconds per second; times are whole femtoseconds, so sums are exact and equal on all machines
-KEYS = {"name", "tera_ops", "element_bytes", "staging_bytes", "memories"}
+KEYS = {"name", "tera_ops", "element_bytes", "staging_bytes", "memories"}  # of a device
+MEMORY_KEYS, HOLDS = {"name", "bytes", "gb_per_second"}, ("everything", "weights")
 
 
 @dataclass(frozen=True)
@@ -112,17 +113,21 @@ def read_device(name: str) -> Device:
             raise RLFlowError(f"{path} needs exactly the keys {', '.join(sorted(KEYS))}")
         if not all(isinstance(one["name"], str) for one in (data, *data["memories"])):
             raise TypeError("a name is no text")
+        for one in data["memories"]:
+            if not MEMORY_KEYS <= one.keys() <= MEMORY_KEYS | {"holds"}:
+                raise RLFlowError(f"{path}: a memory has the keys {', '.join(sorted(MEMORY_KEYS))} and perhaps holds")
+            if one.get("holds", HOLDS[0]) not in HOLDS:
+                raise RLFlowError(f"{path}: a memory holds {' or '.join(HOLDS)}, not {one['holds']!r}")
+        for value in (data["element_bytes"], data["staging_bytes"], *(one["bytes"] for one in data["memories"])):
+            if type(value) is not int:
+                raise RLFlowError(f"{path}: bytes are whole numbers, not {value!r}")
         memories = tuple(
-            Memory(
-                one["name"], int(one["bytes"]), round(1e6 / float(one["gb_per_second"])),
-                one.get("holds", "everything") == "weights",
-            )
+            Memory(one["name"], one["bytes"], round(1e6 / float(one["gb_per_second"])), one.get("holds") == HOLDS[1])
             for one in data["memories"]
-        )  # fmt: skip
+        )
         device = Device(
-            data["name"], 1e12 * float(data["tera_ops"]), int(data["element_bytes"]), int(data["staging_bytes"]),
-            memories,
-        )  # fmt: skip
+            data["name"], 1e12 * float(data["tera_ops"]), data["element_bytes"], data["staging_bytes"], memories
+        )
     except (
         OSError, UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError, ArithmeticError,
         RecursionError,

@@ -16,12 +16,13 @@ from gymnasium.spaces import MultiDiscrete
 from omegaconf import OmegaConf
 
 from rlflow.common.errors import RLFlowError
+from rlflow.common.files import file_hash
 from rlflow.common.task import EncodingSpec, Evaluation, GraphArrays
 from rlflow.env.features import N_OPS
 from rlflow.graph.custom_ops import load as load_libraries
 from rlflow.graph.typical import load_at
 from rlflow.tasks.placement.delivery import PLACEMENT, write_placement
-from rlflow.tasks.placement.memories import Device, read_device
+from rlflow.tasks.placement.memories import Device, device_file, read_device
 from rlflow.tasks.placement.program import lower_bound
 from rlflow.tasks.placement.simulators import Placed, Problem, latencies, place, problem_of
 from rlflow.tasks.placement.workload import FEATURES, Workload, workload_of
@@ -149,7 +150,10 @@ class PlacementSpec(ModelSpec):
 
     @classmethod
     def depends_on(cls, config: Mapping) -> dict:
-        return super().depends_on(config) | {"placement": OmegaConf.to_container(config.placement)}
+        content = file_hash(device_file(config.placement.device))
+        return super().depends_on(config) | {
+            "placement": OmegaConf.to_container(config.placement), "content of the device file": content,
+        }
 
     def make_task(self) -> OneShotTask:
         """Load the workload of an ONNX file and its device."""

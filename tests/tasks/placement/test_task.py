@@ -9,6 +9,7 @@ import pytest
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_json
 from rlflow.graph.typical import load_at
+from rlflow.runs.folder import RunFolder
 from rlflow.tasks.placement.delivery import embedding
 from rlflow.tasks.placement.memories import read_device
 from rlflow.tasks.placement.task import FS_PER_US, instance_of
@@ -85,7 +86,11 @@ def test_shipped_devices_are_read(name):
     (("tera_ops", "terra_ops"), "needs exactly the keys"),
     (("name: Flash", "name: ../x"), "a name of its own"),
     (("name: Flash", "name: DRAM"), "a name of its own"),
-    (("bytes: 8192", "bytes: many"), "not the file of a device"),
+    (("bytes: 8192", "bytes: many"), "bytes are whole numbers, not 'many'"),
+    (("element_bytes: 1", "element_bytes: 1.9"), "bytes are whole numbers, not 1.9"),
+    (("gb_per_second: 10}", "gb_per_second: fast}"), "not the file of a device"),
+    (("holds: weights", "holds: weight"), "a memory holds everything or weights, not 'weight'"),
+    (("holds: weights", "hold: weights"), "and perhaps holds"),
     (("0.5}", "0.5, holds: weights}"), "the last are writable"),
 ])  # fmt: skip
 def test_a_wrong_device_is_refused_in_one_line(tmp_path, change, reason):
@@ -98,6 +103,17 @@ def test_a_wrong_device_is_refused_in_one_line(tmp_path, change, reason):
             read_device(str(path))
     with pytest.raises(RLFlowError, match="one of edge-tpu, ethos-u55, nnp-i"):
         read_device("npu")
+
+
+def test_a_run_refuses_to_go_on_with_a_changed_device(tmp_path):
+    device = tmp_path / "device.yaml"
+    device.write_text(TINY_DEVICE.read_text())
+    options = ["task.name=placement", f"placement.device={device}"]
+    for _ in range(2):
+        RunFolder.open(tmp_path / "run", "tiny_resnet18", overrides=options)
+    device.write_text(TINY_DEVICE.read_text().replace("element_bytes: 1", "element_bytes: 2"))
+    with pytest.raises(RLFlowError, match="'content of the device file' differs"):
+        RunFolder.open(tmp_path / "run", "tiny_resnet18", overrides=options)
 
 
 @pytest.mark.parametrize("simulator", ["additive", "compiler"])
