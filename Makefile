@@ -66,4 +66,4 @@ INSTALL := $(BIN)/pip install --quiet --no-compile --constraint constraints.txt
 	@touch .venv/ready .venv/ready-test $@
 
 clean:
-	rm -rf .venv runs build *.egg-info
+	rm -rf .venv build *.egg-info

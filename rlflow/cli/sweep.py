@@ -51,11 +51,13 @@ def run(parsed) -> dict:
     from rlflow.graph import custom_ops
     from rlflow.runs.sweeps.definition import load_sweep
     from rlflow.runs.sweeps.tables import best, write_tables
-    from rlflow.runs.sweeps.trials import run_sweep
+    from rlflow.runs.sweeps.trials import BEGUN, run_sweep
 
     options, folder = load_sweep(parsed.file, partial(check_names, learns=True)), Path(parsed.run)
     if (folder / "model.json").exists():  # its curves would count as earlier ones of the sweep
         raise RLFlowError(f"{folder} is the folder of a run. Pass another --run: a sweep needs a folder of its own")
+    if (folder / "tensorboard").exists() and not any((folder / name).exists() for name in (BEGUN, "trials.json")):
+        raise RLFlowError(f"{folder}/tensorboard is of no sweep and would be replaced. Pass another --run")
     check_writable(folder / "report.md")
     results = {}
 

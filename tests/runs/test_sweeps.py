@@ -543,6 +543,9 @@ def test_a_sweep_refuses_the_folder_of_a_run_and_leaves_the_folder_unchanged(tmp
     before = sorted((tmp_path / "run").rglob("*"))
     error = in_process(capsys, "sweep", tmp_path / "sweep.yaml", "--run", tmp_path / "run").error
     assert "is the folder of a run" in error and sorted((tmp_path / "run").rglob("*")) == before
+    (tmp_path / "run" / "model.json").unlink()
+    error = in_process(capsys, "sweep", tmp_path / "sweep.yaml", "--run", tmp_path / "run").error
+    assert "is of no sweep" in error and (tmp_path / "run" / "tensorboard" / "events").exists()
 
 
 @pytest.mark.nightly

@@ -22,6 +22,7 @@ from rlflow.common.system import usable_cores
 from rlflow.runs.sweeps.definition import Sweep
 from rlflow.runs.sweeps.runs import Run, figures, has_diverged, plan, run_stages
 
+BEGUN = "begun.json"  # file in the folder of a sweep that has begun
 DoAll = Callable[[Sequence[Run]], dict[Path, str | None]]  # executes runs; returns folder → error in one line, or None
 
 
@@ -74,7 +75,7 @@ def run_sweep(
       All trials.
     """
     folder = folder.resolve()
-    begun = folder / "begun.json"
+    begun = folder / BEGUN
     if not begun.exists():
         write_json(begun, {"threads": usable_cores()})
     sweep = replace(sweep, base={"cost.threads": read_json(begun)["threads"]} | sweep.base)
