@@ -66,7 +66,11 @@ def best_session(
     end = time.monotonic() + RANKING * seconds
     inputs = list(feeds.at(sizes, seed).values())
     tried = contenders(threads, is_low(Model.read(path).proto))[: affordable_contenders(path, inputs, threads, end)]
-    best = _fastest(path, tried, inputs, threads, tolerance, end)
+    try:
+        best = _fastest(path, tried, inputs, threads, tolerance, end)
+    except RLFlowError:
+        tried = [setup for setup in tried if _is_accepted(path, setup, threads)]
+        best = _fastest(path, tried, inputs, threads, tolerance, end)
     if best is None:
         return {"setup": {}, "measured": None, "tried": len(tried)}
     measured = measure(
@@ -129,6 +133,15 @@ def _fastest(
         return gaining[0]
     last = ranked([gaining[0], together], end)
     return last[0][0] if last else gaining[0]
+
+
+def _is_accepted(path: Path, setup: Setup, threads: int) -> bool:
+    """Return whether ONNX Runtime opens a file with some session options."""
+    try:
+        session(path, threads, setup=setup)
+    except RLFlowError:
+        return False
+    return True
 
 
 def _is_equal(path: Path, setup: Setup, inputs: list[dict], threads: int, tolerance: float) -> bool:

@@ -61,6 +61,28 @@ def test_options_without_a_shown_gain_are_not_chosen(model, monkeypatch, ratios,
     assert session_code({"session": result}) is None
 
 
+def test_options_that_onnx_runtime_refuses_are_left_out(model, monkeypatch):
+    """One refused set of options ends a measurement of all; the others are then measured without it."""
+    usual = session_options.session
+
+    def opened(path, threads, setup=Setup()):
+        if setup.parallel:
+            raise RLFlowError("ONNX Runtime rejects the model")
+        return usual(path, threads, setup=setup)
+
+    def in_turns(original, candidates, inputs, threads, seconds, first, setups):
+        for setup in setups:
+            opened(original, threads, setup)
+        return [0.9 if setup.spinning is False else 1.0 for setup in setups]
+
+    monkeypatch.setattr(session_options, "session", opened)
+    monkeypatch.setattr(session_options, "ratios_in_turns", in_turns)
+    monkeypatch.setattr(session_options, "measure", lambda *_, **__: MEASURED)
+    monkeypatch.setattr(session_options, "affordable_contenders", lambda *_: 99)
+    result = best_session(model, Feeds.of(model), {"": {}}, 2, 0, 1e-4, 60.0)
+    assert result["setup"] == {"threads": 2, "spinning": False} and result["tried"] == len(contenders(2, False)) - 1
+
+
 def test_thread_options_need_several_threads_and_low_precision_keeps_its_optimisations():
     assert all(not one.threads and one.spinning and not one.parallel for one in contenders(1, False))
     assert {one.threads for one in contenders(8, False)} == {0, 1, 4}
