@@ -25,7 +25,8 @@ The keys of a sweep file:
                {NAME: {OPTION: value}}
   seeds        list of seeds
   sampler      grid, random or tpe, with `trials` and `sampler_seed`
-  pruner       none, or median: a trial whose first seeds are worse than the median gets no further seeds
+  pruner       none, or median: a trial whose first seeds are worse than the median of the earlier trials gets no
+               further seeds, from the sixth trial on
   objective    {figure, direction}
   executor     local or ray, with `workers`
 

@@ -433,6 +433,14 @@ def test_a_trial_behind_the_median_after_its_first_seed_is_pruned_and_marked(tmp
     assert [trial.number for trial in played(down, tmp_path / "down", fake) if trial.pruned] == [6]
 
 
+def test_a_trial_with_a_lucky_first_seed_is_judged_by_its_mean_so_far(tmp_path):
+    scores = [[k, k, k] for k in (1, 2, 3, 4, 5)] + [[4.5, 0, 9]]
+    sweep, _ = by_learning_rate(tmp_path, scores, pruner="median", seeds=[0, 1, 2], objective={"figure": "real"})
+    fake = Fake(lambda options: scores[int(options["controller"]["ppo"]["learning_rate"]) - 1][options["seed"]])
+    trials = played(sweep, tmp_path / "sweep", fake)
+    assert [len(trial.figures) for trial in trials] == [3, 3, 3, 3, 3, 2]
+
+
 @pytest.mark.parametrize("workers", [3, *slow(1)])
 def test_a_sweep_killed_after_any_run_resumes_and_ends_with_the_same_table(tmp_path, workers):
     sweep = sweep_of(

@@ -206,7 +206,7 @@ class Study:
         """Return whether the pruner ends a trial.
 
         The pruner compares the trial's mean objective over its seeds so far with the means of the added trials over
-        equally many seeds.
+        equally many seeds. It ends no trial before five trials have been added.
         """
         return self._pruner.prune(self._study, self._frozen(trial, self.optuna.trial.TrialState.RUNNING))
 
@@ -223,6 +223,8 @@ class Study:
         values = [result[self.sweep.figure] for result in trial.figures.values()]
         means = {step: float(np.mean(values[: step + 1])) for step in range(len(values))}
         value = means[len(values) - 1] if state == self.optuna.trial.TrialState.COMPLETE else None
+        if state == self.optuna.trial.TrialState.RUNNING:  # else Optuna would judge the trial by its best mean so far
+            means = {len(values) - 1: means[len(values) - 1]}
         return self.optuna.trial.create_trial(
             state=state, value=value, params=trial.values, distributions=self._distributions, intermediate_values=means,
         )  # fmt: skip
