@@ -182,12 +182,6 @@ class GraphMDNConfig(WorldModelConfig):
         2, "rounds of message passing between the nodes of the graph that z encodes; 0: none", at_least=0, at_most=5
     )
     latent_steps: int = option(300, "gradient steps of the network that encodes graphs in z")
-    foresight: float = option(
-        0.0,
-        "weight of the learned value of the next state in the reward of a match class, from which policies start; 0: "
-        "what a rewrite gains at once",
-        at_least=0, at_most=1,
-    )  # fmt: skip
     hidden: int = option(
         64,
         "units of the recurrent state h, which predicts what the graph does not say: rewards that are no sum, and how "

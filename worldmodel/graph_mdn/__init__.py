@@ -9,7 +9,6 @@
 | `neural_costs.py` | logged costs, and cost laws and the node network for all other nodes |
 | `graph_latents.py` | the latent state z, by message passing |
 | `episode_network.py` | the recurrent state h with its mixture of rewards |
-| `foresight.py` | rewards of match classes with the learned value of the next state |
 | `reward_kinds.py` | the kinds of rewards, recognised from the data |
 | `simulator.py`, `imagination.py` | steps of graphs; rollouts, observers and replays with z and h |
 | `training_batches.py`, `training.py` | training data and losses; the training |

@@ -62,18 +62,6 @@ class LatentNetwork(snt.Module):
         """Return the vector of each node, float32 [n, Z]."""
         return self.vector(self.encoder(nodes, table))
 
-    def further(self, changes: tf.Tensor) -> tf.Tensor:
-        """Predict how much the cost of n graphs still falls in the rest of their episodes.
-
-        Args:
-          changes: float32 [n, Z], the change of the sum of vectors since the initial graph.
-
-        Returns:
-          float32 [n], the further change of the cost as a share of the initial cost; at most 0.
-        """
-        start = self.changes(tf.zeros([1, self.changes.mean.shape[0]]))
-        return self.changes.invert(self.decoder(changes) + start)[:, -1]
-
 
 class GraphLatents:
     """A cache of the vectors of all neighbourhoods met so far, and the conversion of sums of vectors to z.
@@ -128,11 +116,7 @@ class GraphLatents:
         return np.array([self._numbers[key] for key in unique.tolist()], np.uint32)[inverse]
 
     def of_nodes(self, index: GroundingIndex, rows: NodeRows, nodes: Sequence[np.ndarray]) -> np.ndarray:
-        """Return the latent states of n graphs, float32 [n, Z]; see `sums` for the arguments."""
-        return self.z(self.sums(index, rows, nodes))
-
-    def sums(self, index: GroundingIndex, rows: NodeRows, nodes: Sequence[np.ndarray]) -> np.ndarray:
-        """Return the sums of the vectors of the nodes of n graphs, float64 [n, Z].
+        """Return the latent states of n graphs, float32 [n, Z].
 
         Args:
           index: the grounding of the graphs.
@@ -142,9 +126,9 @@ class GraphLatents:
         states = NodeSets(index, list(nodes))
         near = neighbourhoods(states, *states.cells(), self.rounds)
         numbers = self.numbers(states, rows, near)
-        result = np.zeros((states.n, len(self._mean)))
-        np.add.at(result, near.rows, self.vectors[numbers])
-        return result
+        sums = np.zeros((states.n, len(self._mean)))
+        np.add.at(sums, near.rows, self.vectors[numbers])
+        return self.z(sums)
 
 
 class LatentBatches:

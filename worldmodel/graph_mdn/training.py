@@ -20,7 +20,6 @@ from worldmodel.edits.rule_learning import TrainingSet, learn_rules
 from worldmodel.edits.training import best_trajectories
 from worldmodel.graph_mdn import training_batches
 from worldmodel.graph_mdn.episode_network import SequenceBatches, episode_loss, fit_rests, sequence_signature
-from worldmodel.graph_mdn.foresight import with_foresight
 from worldmodel.graph_mdn.graph_latents import LATENT_BATCH, LatentBatches, latent_loss
 from worldmodel.graph_mdn.imagination import predicted_sequences
 from worldmodel.graph_mdn.model import GraphMDNWorldModel
@@ -88,8 +87,6 @@ def train(
     if apart:
         model.remember(*memory)
     model.follow_episodes()
-    if config.foresight and rewards.of_runtime:
-        model.usual_rewards = with_foresight(model, learnt, rewritten, config.foresight)
     model.usual_rewards, has_own = with_predicted_rewards(model, learnt, rewritten)
     add_dreamt_classes(model, learnt, has_own)
     model.save(folder)

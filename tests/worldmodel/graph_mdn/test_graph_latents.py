@@ -1,7 +1,6 @@
 """Test the latent state of "graph-mdn": its reach is the number of message-passing steps, and a step encodes only what
 it changes."""
 
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,11 +9,8 @@ import tensorflow as tf
 from rlflow.collect.edits import first_edit
 from tests.suite import eager
 from tests.toys.systems import SIGNS_AND_PRODUCTS, random_episodes, signs_and_products, task_of
-from worldmodel.edits.class_rewards import learn_class_rewards
 from worldmodel.edits.logged_episodes import EpisodeFollower
-from worldmodel.edits.reward_scales import RewardScales
 from worldmodel.edits.rule_learning import TrainingSet
-from worldmodel.graph_mdn import foresight
 from worldmodel.graph_mdn.graph_latents import CHANGES, GRAPHS, GraphLatents, LatentBatches, LatentNetwork
 from worldmodel.graph_mdn.network import NodeBatch, Table
 from worldmodel.graph_mdn.neural_costs import NodeRows
@@ -88,21 +84,3 @@ def test_a_batch_has_the_graphs_of_one_episode_set_and_their_changes(learnt):
     assert of.network(nodes, shown).shape == (len(owners), LATENT)
     episode = training.episodes[0]
     assert len(batches.sums(of.network)) > len(episode)
-
-
-def test_exact_foresight_makes_every_class_reward_zero(learnt, monkeypatch):
-    """Give the foresight the exact remaining gain of each state: every class reward becomes 0. A constant value changes
-    nothing."""
-    training, table = learnt
-    rewards = RewardScales.learn(training.episodes, TASK.encoding_spec.n_rules)
-    usual, rewritten = learn_class_rewards(training, rewards)
-    model = SimpleNamespace(rewards=rewards, usual_rewards=usual, table=table)
-    left = {}
-    for k, episode in training.grounded.items():
-        costs = training.episodes[k].costs
-        left[id(episode.nodes)] = (costs - costs[-1]) / costs[0]
-    monkeypatch.setattr(foresight, "_values", lambda model, index, rows, nodes: left[id(nodes)])
-    assert np.abs(usual[rewritten]).max() > 1
-    np.testing.assert_allclose(foresight.with_foresight(model, training, rewritten, 1.0)[rewritten], 0.0, atol=1e-4)
-    monkeypatch.setattr(foresight, "_values", lambda model, index, rows, nodes: np.ones(len(nodes)))
-    assert np.array_equal(foresight.with_foresight(model, training, rewritten, 1.0), usual)
