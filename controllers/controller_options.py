@@ -97,15 +97,15 @@ class LearnerConfig:
     observes: ClassVar[Observes] = Observes.LATENT
     iterations: ClassVar[int] = 1
 
+    def __post_init__(self):
+        check(self, type(self).__name__)
+
 
 @dataclass(frozen=True)
 class RandomConfig(LearnerConfig):
     """Uniform choice among valid actions."""
 
     dreams: int = option(64, "episodes whose mean return is reported")
-
-    def __post_init__(self):
-        check(self, "random")
 
 
 @dataclass(frozen=True)
@@ -134,9 +134,6 @@ class CMAESConfig(LearnerConfig):
     evaluate_every: int = option(5, "generations between two evaluations of the mean and the best individual")
     max_steps: int = option(100, "steps after which an episode is truncated")
     patience: int = option(10, "generations of equal fitness before a restart")
-
-    def __post_init__(self):
-        check(self, "cma-es")
 
 
 @dataclass(frozen=True)
@@ -182,7 +179,7 @@ class PPOConfig(LearnerConfig):
     evaluation_dreams: int = option(8, "episodes of a greedy evaluation; the policy of the best mean return is kept")
 
     def __post_init__(self):
-        check(self, "ppo")
+        super().__post_init__()
         if self.updates % self.evaluate_every or (self.envs * self.steps) % self.minibatches:
             raise RLFlowError("ppo needs evaluate_every to divide updates, and minibatches to divide envs × steps")
 
@@ -198,9 +195,6 @@ class PlannerConfig(LearnerConfig):
     )
     beam_search: BeamOptions = options_from("search.beam", BeamOptions)
     annealing_search: AnnealingOptions = options_from("search.annealing", AnnealingOptions)
-
-    def __post_init__(self):
-        check(self, "the planner")
 
 
 @dataclass(frozen=True)
@@ -252,7 +246,7 @@ class XRLflowConfig(LearnerConfig):
     global_width: int = option(32, "width of a graph, and of the change by a candidate")
 
     def __post_init__(self):
-        check(self, "xrlflow")
+        super().__post_init__()
         if self.gains and self.head != "each":
             raise RLFlowError(f"xrlflow: gains=true needs head=each, not {self.head}")
 
@@ -302,7 +296,7 @@ class AStarConfig(LearnerConfig):
     )
 
     def __post_init__(self):
-        check(self, "astar")
+        super().__post_init__()
         if len(self.band) != 2 or self.band[0] > self.band[1]:
             raise RLFlowError(f"astar: band is two shares in ascending order, not {list(self.band)}")
 
@@ -318,9 +312,6 @@ class LinearScoresConfig(LearnerConfig):
     popsize: int = option(16, "individuals in a generation before the first restart", at_least=4)
     sigma0: float = option(0.5, "standard deviation of the first generation's weights")
     patience: int = option(10, "generations of equal fitness before a restart")
-
-    def __post_init__(self):
-        check(self, "linear-scores")
 
 
 @dataclass(frozen=True)
@@ -364,7 +355,7 @@ class TopoformerConfig(LearnerConfig):
     beam: int = option(16, "width of the beams (16)")
 
     def __post_init__(self):
-        check(self, "topoformer")
+        super().__post_init__()
         if self.baseline == "mean" and self.orders == 1:
             raise RLFlowError("topoformer: the mean of one order is no baseline. Set baseline=greedy or orders=2")
 
@@ -445,7 +436,7 @@ class EGRLConfig(LearnerConfig):
                         used_if={"bootstrap": (True,)})  # fmt: skip
 
     def __post_init__(self):
-        check(self, "egrl")
+        super().__post_init__()
         if self.hidden % self.heads:
             raise RLFlowError(f"egrl: hidden={self.hidden} is not a multiple of heads={self.heads}")
         if self.variant != "pg" and self.elites >= self.population:

@@ -199,7 +199,7 @@ def test_an_invalid_budget_is_refused():
         ({"annealing": -0.1}, "0 or more, not -0.1"),
     ]
     for options, reason in refused:
-        with pytest.raises(RLFlowError, match=f"the planner: '{next(iter(options))}' must be {reason}"):
+        with pytest.raises(RLFlowError, match=f"PlannerConfig: '{next(iter(options))}' must be {reason}"):
             PlannerConfig(**options)
 
 
