@@ -68,7 +68,7 @@ def combined(
     return alpha * incremental(before, after, initial) + beta * (before.cost.bytes - after.cost.bytes) / 1e6
 
 
-def relative(before: RewriteState, after: RewriteState, initial: RewriteState) -> float:
+def relative(before: State, after: State, initial: State) -> float:
     """Return 100 (RT_{t-1} − RT_t) / RT_0, the gain in percent of the initial objective (X-RLflow, equation 2).
 
     Args:

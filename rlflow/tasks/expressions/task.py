@@ -18,8 +18,9 @@ from typing import ClassVar, Self
 from rlflow.common.errors import RLFlowError, nearest
 from rlflow.common.files import is_file, write_text
 from rlflow.common.task import STEP_BY_STEP
+from rlflow.env.rewards import relative
 from rlflow.tasks.expressions.recorded import recorded_program
-from rlflow.tasks.expressions.state import ExpressionState, ExpressionTask, rules_of
+from rlflow.tasks.expressions.state import ExpressionTask, rules_of
 from rlflow.tasks.expressions.syntax import Program, parse_expression, parse_programs, program_text
 from rlflow.tasks.plain import PlainSpec
 
@@ -62,16 +63,6 @@ def named_program(model: str) -> Program:
     return recorded_program(model)
 
 
-def relative_saving(before: ExpressionState, after: ExpressionState, initial: ExpressionState) -> float:
-    """Return the reward of a step: the cost that it saves, in percent of the initial cost.
-
-    Args:
-      before, after: the states before and after the step.
-      initial: the initial state of the episode.
-    """
-    return 100.0 * (before.objective - after.objective) / max(initial.objective, 1)
-
-
 @dataclass(frozen=True)
 class ExpressionsSpec(PlainSpec):
     """The specification of an expression task; see `rlflow.common.task.TaskSpec`.
@@ -110,4 +101,4 @@ class ExpressionsSpec(PlainSpec):
         return ExpressionTask(read_program(self.problem), rules_of(self.rules), self.max_locations)
 
     def make_reward(self):
-        return relative_saving
+        return relative
