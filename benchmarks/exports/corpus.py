@@ -107,16 +107,6 @@ def tokens(length: int) -> dict[str, Given]:
     return {"input_ids": Given("tokens", (1, length)), "attention_mask": Given("mask", (1, length))}
 
 
-def translation(source: int, target: int) -> dict[str, Given]:
-    """Return the declarations of token ids, attention mask and decoder token ids of an encoder-decoder.
-
-    Args:
-        source: number of tokens of the encoder's text.
-        target: number of tokens of the decoder's text.
-    """
-    return tokens(source) | {"decoder_input_ids": Given("tokens", (1, target))}
-
-
 def with_cache(new: int, past: int, layers: int, heads: int) -> dict[str, Given]:
     """Return the declarations of the inputs of a decoder with a key-value cache.
 
@@ -139,6 +129,7 @@ GPT2_OUTPUTS = ("last_hidden_state", *(f"present.{layer}.{part}" for layer in ra
 BART_OUTPUTS = ("last_hidden_state", "encoder_last_hidden_state")
 LATENT = {"sample": Given("floats", (1, 4, 128, 128)), "timestep": Given("floats", (1,))}
 LLAMA_INPUTS, GPT2_INPUTS = with_cache(1, 127, layers=6, heads=4), with_cache(16, 112, layers=12, heads=12)
+TRANSLATION = tokens(128) | {"decoder_input_ids": Given("tokens", (1, 32))}  # inputs of an encoder-decoder
 HIDDEN = ("last_hidden_state",)
 
 # Name of a file → the fields of `Export` after `half`.
@@ -152,7 +143,7 @@ DEVELOPMENT_FILES = {
     ),
     "gpt2-dynamo": ("gpt2", "dynamo", 18, "networks.gpt2_prompt", tokens(128)),
     "gpt2_cache-torchscript": ("gpt2", "torchscript", 17, "networks.gpt2", GPT2_INPUTS, GPT2_OUTPUTS),
-    "bart-torchscript": ("bart", "torchscript", 17, "networks.bart", translation(128, 32), BART_OUTPUTS),
+    "bart-torchscript": ("bart", "torchscript", 17, "networks.bart", TRANSLATION, BART_OUTPUTS),
     "llama-torchscript": ("llama", "torchscript", 17, "networks.llama", tokens(128)),
     "unet-dynamo": ("unet", "dynamo", 18, "networks.unet", LATENT, ("noise",)),
     "detector-dynamo": ("resnet", "dynamo", 18, "networks.detector", image(224), ("boxes", "scores")),
@@ -179,7 +170,7 @@ DEVELOPMENT_FILES = {
 JUDGEMENT_FILES = {
     "albert_base-dynamo": ("albert", "dynamo", 20, "networks.albert_base", tokens(128)),
     "llama_cache-dynamo": ("llama", "dynamo", 20, "networks.llama_cache", LLAMA_INPUTS),
-    "t5_small-torchscript": ("t5", "torchscript", 17, "networks.t5_small", translation(128, 32)),
+    "t5_small-torchscript": ("t5", "torchscript", 17, "networks.t5_small", TRANSLATION),
     "whisper_tiny-dynamo": (
         "whisper", "dynamo", 20, "networks.whisper_tiny", {"input_features": Given("floats", (1, 80, 3000))}
     ),

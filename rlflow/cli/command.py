@@ -131,7 +131,7 @@ def changed_options(parsed, names: Mapping[str, str]) -> list[str]:
     return [setting(option, value) for option, value in values.items() if value is not None and value is not False]
 
 
-def add_stage(commands, name: str, function, text: str, page: str | None = None) -> argparse.ArgumentParser:
+def add_stage(commands, name: str, function, text: str, page: str) -> argparse.ArgumentParser:
     """Add a command that runs a stage in a run folder, with --run, --model and the arguments of `add_options`.
 
     See `add_command` for the arguments of this function.

@@ -14,6 +14,8 @@ from rlflow.collect.episodes import Episode
 from rlflow.common.task import EncodingSpec, GraphArrays
 from worldmodel.spaces import valid_actions
 
+NODES_PER_BATCH = 8192  # largest number of nodes in a batch of graphs to encode, unless a single graph has more
+
 
 class GraphBatch(NamedTuple):
     """B concatenated graphs with n nodes and e edges in all: the fields of a graph_nets GraphsTuple and operator ids.
@@ -118,16 +120,11 @@ def batch_graphs(graphs: Sequence[GraphArrays]) -> GraphBatch:
     )
 
 
-def batches_of_nodes(graphs: Sequence[GraphArrays], nodes: int) -> Iterator[GraphBatch]:
-    """Yield the graphs in order, in batches of at most `nodes` nodes; a larger graph is a batch of its own.
-
-    Args:
-      graphs: one or more graphs.
-      nodes: the largest number of nodes in a batch.
-    """
+def batches_of_nodes(graphs: Sequence[GraphArrays]) -> Iterator[GraphBatch]:
+    """Yield one or more graphs in order, in batches of at most NODES_PER_BATCH nodes; a larger graph is one batch."""
     batch, held = [], 0
     for graph in graphs:
-        if batch and held + len(graph.ops) > nodes:
+        if batch and held + len(graph.ops) > NODES_PER_BATCH:
             yield batch_graphs(batch)
             batch, held = [], 0
         batch.append(graph)

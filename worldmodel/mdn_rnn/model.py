@@ -32,8 +32,6 @@ from worldmodel.train_and_load import read_description, write_description
 from worldmodel.weights import module_arrays, restore_arrays
 from worldmodel.world_model_options import MDNRNNConfig
 
-NODES_PER_BATCH = 8192  # largest number of nodes in a batch of graphs to encode, unless a single graph has more
-
 
 class Step(NamedTuple):
     """One predicted step of B dreams.
@@ -177,7 +175,7 @@ class MDNRNNWorldModel(snt.Module):
 
     def encode(self, graphs: Sequence[GraphArrays]) -> np.ndarray:
         """Return the latent states z of the graphs, float32 [len(graphs), Z]."""
-        return np.concatenate([self._encode(batch).numpy() for batch in batches_of_nodes(graphs, NODES_PER_BATCH)])
+        return np.concatenate([self._encode(batch).numpy() for batch in batches_of_nodes(graphs)])
 
     def standardise_latents(self, graphs: Sequence[GraphArrays], rate: float = 1.0) -> None:
         """Update the statistics with which z is standardised from some graphs.
@@ -186,7 +184,7 @@ class MDNRNNWorldModel(snt.Module):
           graphs: the graphs.
           rate: weight of the new statistics; with 1, the z of these graphs have mean 0 and variance 1.
         """
-        latents = [self._latent(batch) for batch in batches_of_nodes(graphs, NODES_PER_BATCH)]
+        latents = [self._latent(batch) for batch in batches_of_nodes(graphs)]
         self.encoder.latent_statistics.update(tf.concat(latents, axis=0), rate)
 
     def pack(self, episodes: Sequence[Episode]) -> Steps:

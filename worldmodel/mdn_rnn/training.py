@@ -26,7 +26,7 @@ from worldmodel.mdn_rnn.batching import (
 )
 from worldmodel.mdn_rnn.dynamics import MDNRNN
 from worldmodel.mdn_rnn.encoder import GraphEncoder
-from worldmodel.mdn_rnn.model import NODES_PER_BATCH, MDNRNNWorldModel
+from worldmodel.mdn_rnn.model import MDNRNNWorldModel
 from worldmodel.train_and_load import (
     MiniBatches,
     Source,
@@ -132,7 +132,7 @@ class Updates(snt.Module):
         The names of the losses are, for example, "encoder/costs" and "dynamics/reward".
         """
         graphs, counts = _states(episodes)
-        chosen = _spread(len(graphs), SAMPLE)
+        chosen = _sample(len(graphs))
         encoder = self._encoder_loss(batch_graphs([graphs[i] for i in chosen]), counts[chosen])
         dynamics = self._dynamics_losses[0](self.model.pack(episodes))
         losses = {"encoder": encoder, "dynamics": dynamics}
@@ -236,7 +236,7 @@ def _train_offline(updates: Updates, run: _Run, episodes: Sequence[Episode], see
     graphs, counts = _states(training)
 
     if run.step == 0:
-        chosen = _spread(len(graphs), SAMPLE)
+        chosen = _sample(len(graphs))
         model.encoder.fit_inputs(batch_graphs([graphs[i] for i in chosen]), counts[chosen])
         if config.encoder == "untrained":
             _pool(model.encoder, [graphs[i] for i in chosen])
@@ -308,7 +308,7 @@ def _update_members(updates: Updates, steps: Steps, rate: float, seed: int, step
 
 def _pool(encoder: GraphEncoder, graphs: Sequence[GraphArrays]) -> None:
     """Update the moving averages of pooled features of an untrained encoder, as training does for a trained one."""
-    for batch in batches_of_nodes(graphs, NODES_PER_BATCH):
+    for batch in batches_of_nodes(graphs):
         encoder.latent(GraphBatch(*map(tf.constant, batch)), training=True)
 
 
@@ -330,9 +330,9 @@ def _states(episodes: Sequence[Episode]) -> tuple[list, np.ndarray]:
     return graphs, np.concatenate([episode.counts for episode in episodes]).astype(np.int32)
 
 
-def _spread(size: int, most: int) -> np.ndarray:
-    """Return at most `most` of the indices 0 … size − 1, evenly spaced."""
-    return np.unique(np.linspace(0, size - 1, min(size, most)).astype(int))
+def _sample(size: int) -> np.ndarray:
+    """Return at most SAMPLE of the indices 0 … size − 1, evenly spaced."""
+    return np.unique(np.linspace(0, size - 1, min(size, SAMPLE)).astype(int))
 
 
 def _random(seed: int, stream: int, step: int) -> np.random.Generator:

@@ -178,22 +178,21 @@ def _sum(elements):
     return _plain(total)
 
 
-def random_value(kind, rng: np.random.Generator, size: int = SIZE):
-    """Return a random value of a type.
+def random_value(kind, rng: np.random.Generator):
+    """Return a random value of a type. Vectors have SIZE elements, and integers are positions in such a vector.
 
     Args:
       kind: the type, without functions.
       rng: the random generator.
-      size: number of elements of every vector. Integers are positions in such a vector.
     """
     if is_vec(kind):
-        return _stack([random_value(kind[1], rng, size) for _ in range(size)])
+        return _stack([random_value(kind[1], rng) for _ in range(SIZE)])
     if is_tuple(kind):
-        return tuple(random_value(part, rng, size) for part in kind[1:])
+        return tuple(random_value(part, rng) for part in kind[1:])
     if kind == FLOAT:
         return float(rng.uniform(LOW, HIGH))
     if kind in (INTEGER, BOOL):
-        return int(rng.integers(size)) if kind == INTEGER else bool(rng.integers(2))
+        return int(rng.integers(SIZE)) if kind == INTEGER else bool(rng.integers(2))
     raise RLFlowError(f"no random value has the type {kind}")
 
 
@@ -224,27 +223,26 @@ def difference(one, other) -> float:
     return float(np.abs(left - right).max() / scale) if scale else 0.0
 
 
-def run(expr: Expr, seed: int, size: int = SIZE):
+def run(expr: Expr, seed: int):
     """Return the value of an expression or of a program's function at random inputs.
 
     Args:
       expr: the root; free variables get random values, and a function is called with a random argument.
       seed: seed of the inputs. Equal types and names get equal inputs.
-      size: number of elements of every vector of the inputs.
     """
     free = {}
     for node in expr.nodes():
         if node.op == "external" and not is_function(node.type):
             name = node.value.name
-            free[name] = random_value(node.type, np.random.default_rng([seed, *name.encode()]), size)
+            free[name] = random_value(node.type, np.random.default_rng([seed, *name.encode()]))
     with np.errstate(all="ignore"):
         value = evaluate(expr, free)
         if is_function(expr.type):
-            value = call(value, random_value(expr.type[1], np.random.default_rng(seed), size), free)
+            value = call(value, random_value(expr.type[1], np.random.default_rng(seed)), free)
     return value
 
 
-def largest_difference(one: Expr, other: Expr, seeds: int = 5, size: int = SIZE) -> float:
+def largest_difference(one: Expr, other: Expr, seeds: int = 5) -> float:
     """Return the largest `difference` of two expressions at the inputs of several seeds.
 
     Inputs at which the first expression has no finite value, such as the logarithm of a negative number, do not count.
@@ -252,12 +250,11 @@ def largest_difference(one: Expr, other: Expr, seeds: int = 5, size: int = SIZE)
     Args:
       one, other: the expressions, as in `run`.
       seeds: the number of seeds, which are 0, 1, ….
-      size: number of elements of every vector of the inputs.
 
     Raises:
       RLFlowError: an expression has no value at some of the inputs, or the first one nowhere a finite value.
     """
-    wanted = {seed: value for seed in range(seeds) if is_finite(value := run(one, seed, size))}
+    wanted = {seed: value for seed in range(seeds) if is_finite(value := run(one, seed))}
     if not wanted:
         raise RLFlowError("the program has no finite value at random inputs")
-    return max(difference(value, run(other, seed, size)) for seed, value in wanted.items())
+    return max(difference(value, run(other, seed)) for seed, value in wanted.items())

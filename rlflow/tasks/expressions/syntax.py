@@ -14,7 +14,7 @@ program needs, so that rules can inline calls and delete definitions. A function
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rlflow.common.errors import RLFlowError
@@ -325,14 +325,9 @@ def _bind(expr: Expr, outer: Mapping[str, int], depth: int = 0) -> Expr:
 # -- printing --------------------------------------------------------------------------------------
 
 
-def to_text(expr: Expr, bound: Sequence[str] = ()) -> str:
-    """Return an expression as one s-expression, with line breaks where a line would be too long.
-
-    Args:
-      expr: the expression.
-      bound: names of the binders around it, the innermost first.
-    """
-    return layout(to_lists(expr, tuple(bound)))
+def to_text(expr: Expr) -> str:
+    """Return an expression as one s-expression, with line breaks where a line would be too long."""
+    return layout(to_lists(expr))
 
 
 def to_lists(expr: Expr, bound: tuple = (), used: frozenset = frozenset()):
