@@ -51,9 +51,6 @@ def check_names(config, learns: bool | None = None) -> None:
     tag = config.controller.tag or ""
     if not re.fullmatch(r"[A-Za-z0-9._-]{0,100}", tag):
         raise RLFlowError(f"controller.tag has at most 100 letters, digits, '-', '_' and '.', not '{tag}'")
-    temperatures = config.dream.temperatures
-    if twice := [f"{value:g}" for k, value in enumerate(temperatures) if value in temperatures[:k]]:
-        raise RLFlowError(f"dream.temperatures holds {twice[0]} twice; one controller is trained for each temperature")
     if config.optimise.learn:
         controller_config(config)  # reports a wrong option before any search begins
         check_temperatures(config)

@@ -230,10 +230,8 @@ def _search(parsed, threads: int, database: Path) -> str | None:
     from rlflow.runs.config import load_config, parse_shapes
     from rlflow.zoo import zoo_or_path
 
-    sizes = {name: tuple(size) if isinstance(size, list) else size for name, size in parse_shapes(parsed.shape).items()}
-    spec = EnvSpec(
-        "", tuple(sizes.items()), fix=parsed.fix, cost="profiled", threads=threads, database=str(database)
-    )
+    sizes = tuple(parse_shapes(parsed.shape).items())
+    spec = EnvSpec("", sizes, fix=parsed.fix, cost="profiled", threads=threads, database=str(database))
     config = load_config()
     with TemporaryDirectory() as folder:
         best = BestSoFar(spec.open(zoo_or_path(parsed.model)), Path(folder) / BEST_SO_FAR_FILE)

@@ -103,9 +103,7 @@ def read_kernel(text: str) -> Kernel | None:
         raise RLFlowError(f"not a signature of a kernel ({error}): {text[:80]}") from error
     if any(one is not None and one.kind.shape is None for op in operators for one in (*op.inputs, *op.outputs)):
         return None
-    reads = blocked[0] if blocked else ()
-    # Older rows hold a flag for each input instead of the positions of the inputs in blocks.
-    return Kernel(operators, any(reads) if all(isinstance(one, bool) for one in reads) else bool(reads))
+    return Kernel(operators, bool(blocked and blocked[0]))  # the positions of the inputs in blocks
 
 
 def _operator(signature: tuple, numbers: tuple | None) -> Operator:

@@ -40,7 +40,6 @@ CALL_OF_UNKNOWN = 7 * UNITS  # cost of a function without a definition of its co
 FREE_TYPES = {
     **dict.fromkeys("ijk", INTEGER), **dict.fromkeys("xyzab", FLOAT), "p": BOOL, **dict.fromkeys("uvw", vec(FLOAT)),
 }  # fmt: skip
-MATRIX = vec(vec(FLOAT))
 BUILT_IN = {"add$vfvf": Expr.external("add$vfvf", ("Lam", ("Tuple", vec(FLOAT), vec(FLOAT)), vec(FLOAT)), 18 * UNITS)}
 COLUMNS = 100  # longest line that the printer writes where it can break the line
 
