@@ -4,7 +4,7 @@ In the rewrite sequences that people recorded, most rewrites only move `let`s. `
 to find a cheaper form:
 
 1. It inlines every `let` and call, so that the program is one tree.
-2. It descends by the rules of arithmetic (`rlflow.search.chains`). A move rewrites all equal subexpressions at once.
+2. It descends by the rules of arithmetic (`descend`). A move rewrites all equal subexpressions at once.
    If the rule needs another order of operands, the operands change places first. The cost of a form is the cost of a
    program that computes each subexpression once and binds each subexpression with several uses by a `let`.
    Subexpressions that differ only in the order of operands count as one.
@@ -13,14 +13,20 @@ to find a cheaper form:
 Each step is a sequence of rewrites, so the result has a receipt like the result of any other search. Operators whose
 operands are all constants cost nothing during the descent. They are computed at the end, because no rule undoes this.
 The search descends repeatedly, from the beginning or from a random place on the path to the best form so far.
+
+A valley is a sequence of moves that first raises the cost and then lowers it below the first cost. The moves that cross
+a valley are mostly near each other. The descent therefore tries chains of neighbouring moves. Such chains cross valleys
+that a beam over all moves misses. Many valleys are shallower without `let`s.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import product
+from typing import NamedTuple
+
+import numpy as np
 
 from rlflow.common.task import Match
 from rlflow.search.base import Path, Search
-from rlflow.search.chains import Move, descend
 from rlflow.tasks.expressions.cost import CALL, LET, PRICES
 from rlflow.tasks.expressions.expr import ARITHMETIC, Expr
 from rlflow.tasks.expressions.rules import all_rules, local_rewrites, rewrite_locally
@@ -33,7 +39,10 @@ FOLDING = ("cprop_add", "cprop_sub", "cprop_mul", "cprop_div")
 COMMUTED = {"add": "commute_add", "mul": "commute_mul"}
 OPERATORS = (*ARITHMETIC, "exp", "log", "get", "apply", "constant", "variable", "external")
 GROWTH = 2  # largest factor by which a move may multiply the number of nodes of the tree
-NOISE = 3 * UNITS  # largest random addition to the costs by which `rlflow.search.chains.descend` sorts moves
+NOISE = 3 * UNITS  # largest random addition to the costs by which `descend` sorts moves
+LEVELS = ((1, 1), (4, 3), (8, 6))  # (width, length) of the chains, the levels that take the least time first
+# Probability that the first level takes no single move although one lowers the cost. The second level then takes one.
+PASSED_OVER = 0.3
 
 
 class Course:
@@ -139,11 +148,11 @@ class _Forms:
 
 
 class Form:
-    """An arithmetic expression without `let`s, as a form of the search `rlflow.search.chains.descend`.
+    """An arithmetic expression without `let`s, which `descend` improves.
 
     Attributes:
       tree: the expression.
-      key: the number of the expression (`_Forms`).
+      key: the number of the expression (`_Forms`), equal exactly for forms that count as the same.
       cost: the cost with shared subexpressions in units of 1e-4, as the module docstring describes.
     """
 
@@ -161,7 +170,7 @@ class Form:
             return LET if uses[number] == 2 and not _is_free(node) else 0
         return _price(node) + sum(self._visit(arg, uses) for arg in node.args)
 
-    def moves(self, near: frozenset[bytes] | None = None) -> Iterator[Move]:
+    def moves(self, near: frozenset[bytes] | None = None) -> "Iterator[Move]":
         """Yield the moves: all rewrites of arithmetic, at all equal subexpressions at once.
 
         Args:
@@ -190,6 +199,89 @@ class Form:
             found |= dict.fromkeys(above)
         found |= dict.fromkeys(arg.key for key in hit for arg in self._nodes[key].args)
         return [node for key, node in self._nodes.items() if key in found]
+
+
+class Move(NamedTuple):
+    """A change of a form.
+
+    Attributes:
+      form: the form after the move.
+      place: keys of the new subexpression and its operands, an argument of `Form.moves`.
+      step: (key of the rewritten subexpression, operators whose operands are exchanged first, rule), see `_repeat`.
+    """
+
+    form: Form
+    place: frozenset[bytes]
+    step: tuple[bytes, list[list[int]], str]
+
+
+def descend(form: Form, rng: np.random.Generator, noise: float, count: Callable[[], None]) -> list[Move]:
+    """Descend until no chain of any level of LEVELS leads to a lower cost, and return the moves.
+
+    Each step takes a random single move that lowers the cost. Without such a move, it takes the first chain found that
+    lowers the cost.
+
+    Args:
+      form: the form at which the descent begins.
+      rng: the source of the random choices.
+      noise: the first moves of chains are tried in the order of the cost after the move plus a random number from 0 to
+        `noise`, in the unit of the cost.
+      count: called for each move that is tried; it may raise an exception that ends the descent.
+    """
+    moves: list[Move] = []
+    level = 0
+    while level < len(LEVELS):
+        width, length = LEVELS[level]
+        firsts = []
+        for move in form.moves():
+            count()
+            firsts.append(move)
+        lower = [move for move in firsts if move.form.cost < form.cost]
+        chain = None
+        if lower and (length > 1 or rng.random() >= PASSED_OVER):
+            chain = [lower[rng.integers(len(lower))]]
+        elif length > 1:
+            order = np.argsort([move.form.cost + noise * rng.random() for move in firsts], kind="stable")
+            chain = _first_lower(form, [firsts[place] for place in order], width, length, count)
+        if chain is None:
+            level += 1
+        else:
+            moves += chain
+            form, level = chain[-1].form, 0
+    return moves
+
+
+def _first_lower(
+    form: Form, firsts: list[Move], width: int, length: int, count: Callable[[], None]
+) -> list[Move] | None:
+    """Return the first chain of at least two moves found that leads to a lower cost, or None.
+
+    Args:
+      form: the form at which the chains begin.
+      firsts: the first moves of the chains, in the order in which they are tried.
+      width: number of chains that are kept of each length.
+      length: largest number of moves of a chain.
+      count: see `descend`.
+    """
+    seen = {form.key}
+    for first in firsts:
+        if first.form.key in seen:
+            continue
+        seen.add(first.form.key)
+        chains = [[first]]
+        for _ in range(length - 1):
+            longer = []
+            for chain in chains:
+                for move in chain[-1].form.moves(chain[-1].place):
+                    count()
+                    if move.form.key in seen:
+                        continue
+                    seen.add(move.form.key)
+                    longer.append([*chain, move])
+                    if move.form.cost < form.cost:
+                        return longer[-1]
+            chains = sorted(longer, key=lambda chain: chain[-1].form.cost)[:width]
+    return None
 
 
 def _price(node: Expr) -> int:

@@ -1,13 +1,16 @@
 """Test the search without `let`s, which shares equal subexpressions afterwards: its results are cheaper and are paths
 of rewrites."""
 
+from itertools import count
+
+import numpy as np
 import pytest
 
 from rlflow.optimisation.candidates import states_along
 from rlflow.search.base import Limits, run_search
 from rlflow.tasks.expressions.evaluate import TOLERANCE, largest_difference
 from rlflow.tasks.expressions.recorded import recorded_program
-from rlflow.tasks.expressions.sharing import sharing_search
+from rlflow.tasks.expressions.sharing import LEVELS, Move, descend, sharing_search
 from rlflow.tasks.expressions.state import ExpressionTask, rules_of
 from rlflow.tasks.expressions.syntax import UNITS, Program, parse_expression, parse_programs
 
@@ -59,3 +62,39 @@ def test_gelu_falls_further_than_by_macros_alone():
     """The gradient of gelu costs 90.4. Binding alone reaches 56.7 at once."""
     _, found = found_for(recorded_program("gelu/rev$gelu"), 300, "ml")
     assert found.state.objective <= 567_000
+
+
+class Position:
+    """A position on a line. The cost rises for `valley` steps and then falls below the initial cost."""
+
+    def __init__(self, at: int, valley: int):
+        self.at, self.valley, self.key = at, valley, at
+        self.cost = 10 + at if at <= valley else 5
+
+    def moves(self, near=None):
+        for at in (self.at - 1, self.at + 1):
+            if 0 <= at <= self.valley + 1:
+                yield Move(Position(at, self.valley), at, (self.at, at))
+
+
+LONGEST = max(length for _, length in LEVELS)
+
+
+@pytest.mark.parametrize("valley", range(LONGEST + 1))
+def test_a_valley_is_crossed_if_a_chain_reaches_its_end(valley):
+    tried = count()
+    moves = descend(Position(0, valley), np.random.default_rng(0), 0.0, lambda: next(tried))
+    if valley < LONGEST:
+        assert [move.step for move in moves] == [(at, at + 1) for at in range(valley + 1)]
+        assert moves[-1].form.cost == 5
+    else:
+        assert not moves
+    assert next(tried) > 0
+
+
+def test_the_counting_function_can_end_the_descent():
+    def refuse():
+        raise TimeoutError
+
+    with pytest.raises(TimeoutError):
+        descend(Position(0, 3), np.random.default_rng(0), 0.0, refuse)
