@@ -27,7 +27,6 @@ Symbolic sizes are measured at the sizes of --shape. The ratio is the geometric 
 if it is slower at one of them. Runs use the inputs of --inputs of these sizes, or else random ones. Both are used to
 compare outputs, only to detect files that do not belong together. The exit status is 1 if outputs differ. Use
 `validate` to check equality."""
-SEEDS = (0, 1, 2)  # seeds of the inputs on which outputs are compared
 # Largest relative error of an output of a model in half precision or of a quantised model. Below it, only `validate`
 # can tell a difference from rounding.
 LOW_TOLERANCE = 0.1
@@ -70,7 +69,7 @@ def run(parsed) -> dict:
     sizes = typical_sizes(interface, feeds.named_sizes(shapes))
     _check_same_interface(left, Model.read(candidate).with_ranks(shapes), sizes)
     inputs = inputs_at(interface, sizes)
-    sets = [arrays for shapes_there in inputs.values() for arrays in feeds.sets(shapes_there, SEEDS)]
+    sets = [arrays for shapes_there in inputs.values() for arrays in feeds.sets(shapes_there, EvalOptions.seeds)]
     error = largest_error(original, candidate, sets, threads, left.draws.others)
     say(f"measuring for at most {parsed.seconds:g} s")
     result = measure(original, candidate, threads, parsed.seconds, parsed.sessions, parsed.seed, inputs, feeds=feeds)

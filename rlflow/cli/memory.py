@@ -192,10 +192,11 @@ def result_line(results: dict) -> str:
 def certainty(results: dict) -> list[str]:
     """Return texts that state the certainty of the results: checks, restrictions, sizes and measurements."""
     from rlflow.graph.typical import sizes_text
-    from rlflow.memory.pipeline import SEEDS
+    from rlflow.optimisation.choice import EvalOptions
     from rlflow.optimisation.validate.findings import not_comparable
 
-    parts, bits = [], f"the same bits on {counted(len(SEEDS), 'random input')}, " if results["compared"] else ""
+    parts, on = [], counted(len(EvalOptions.seeds), "random input")
+    bits = f"the same bits on {on}, " if results["compared"] else ""
     if results["rewritten"]:
         parts.append(f"{results['rewritten']['checks']} between the model and the rewritten one")
         parts.append(f"that and the file: {bits}run in that order")

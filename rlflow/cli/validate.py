@@ -47,13 +47,14 @@ def add(commands) -> None:
 
 def run(parsed) -> dict:
     from rlflow.graph.feeds import tried_feeds
+    from rlflow.optimisation.choice import EvalOptions
     from rlflow.optimisation.receipt import shapes_of, sizes_of
     from rlflow.optimisation.validate import validate
     from rlflow.optimisation.validate.onnx_model import Model
     from rlflow.runs.config import parse_shapes
     from rlflow.zoo import zoo_or_path
 
-    seeds = parsed.seed or (0, 1, 2)
+    seeds = parsed.seed or EvalOptions.seeds
     if min(seeds) < 0 or not parsed.tolerance >= 0:
         raise RLFlowError("pass --seed and --tolerance of at least 0")
     original, candidate = map(zoo_or_path, (parsed.original, parsed.candidate))

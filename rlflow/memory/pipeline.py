@@ -55,6 +55,7 @@ from rlflow.memory.ordered_files import (
     save_optimised,
     with_sizes_of_a_run,
 )
+from rlflow.optimisation.choice import EvalOptions
 from rlflow.optimisation.receipt import make_receipt, reading_receipt, replay, shapes_of, versions
 from rlflow.optimisation.validate import validate
 from rlflow.optimisation.validate.findings import checks_text
@@ -68,7 +69,6 @@ SETUPS = {  # session options, in the order of the number of changed defaults
     "no pattern, arena or reuse": Setup(pattern=False, arena=False, reuse=False),
 }
 SESSIONS_OBSERVED = 3  # number of observed sessions of the original if their orders may differ
-SEEDS = (0, 1, 2)  # seeds of the inputs on which outputs are compared bit for bit
 # A difference of measured memory counts only above both limits; smaller differences are noise.
 MIN_SHARE, MIN_BYTES = 0.02, 100_000  # as a share of the larger memory, and in bytes
 SESSION_PAIRS = 6  # pairs of sessions per latency measurement
@@ -118,7 +118,7 @@ class Optimised:
             raise RLFlowError("an order is best at one size of each symbol: pass one size with --shape NAME=SIZE")
         self.shapes = input_shapes(loaded.interface, self.sizes)
         self.feeds = feeds or tried_feeds(source, (), shapes)
-        self.inputs: list[Inputs] = self.feeds.sets(self.shapes, SEEDS)
+        self.inputs: list[Inputs] = self.feeds.sets(self.shapes, EvalOptions.seeds)
         ports = zip(loaded.interface.inputs, loaded.inputs, strict=True)
         frozen = [with_shape(value, loaded.types.get(tensor)) for value, tensor in ports] if fix else []
         orders = [save_optimised(source, self.path, self.inputs[0], frozen)]
