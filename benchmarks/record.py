@@ -62,7 +62,7 @@ CODE = ("rlflow", "worldmodel", "controllers", "benchmarks", "configs", "run.py"
 PAGES = {  # name of each page → approximate minutes of its benchmark on two idle cores
     "speed": 10, "searches": 20, "optimise": 43, "first_use": 80, "warm": 35, "memory": 24, "transfer": 25,
     "world_models": 100, "equal_seconds": 38, "exports": 95, "slow_kernels": 9, "valleys": 65, "placement": 60,
-    "expressions": 90, "expression_programs": 30, "ablations": 50,
+    "expressions": 90, "expression_programs": 30, "ablations": 50, "temperatures": 200,
 }  # fmt: skip
 PACKAGES = ("numpy", "scipy", "numba", "onnx", "onnxruntime", "ortools", "tensorflow-cpu", "tensorflow")
 LONGEST_PART_SECONDS = 3600  # an interrupted part is lost, so a warning is printed for a longer part

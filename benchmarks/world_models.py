@@ -15,13 +15,12 @@ which no agent learns.
 
 *agents*: PPO and CMA-ES learn in the dream of graph-mdn, in two iterations as by default (controllers/iterations.py).
 The first RANDOM_SHARE of the interactions are random. PPO learns in the dream of graph-mdn and plays the others,
-graph-mdn learns again from all of them, and each agent learns in this dream. PPO also learns in dreams of the
-temperatures 0.5, 1.5 and 2. The agents then act on the real graph in one greedy and eight sampled episodes of at most
-`controller.max_steps` steps, and the cheapest graph that any of them visits counts. The controls are PPO before its
-training (the policy prior alone), PPO before its training and without the prior, greedy descent and beam search. Beam
-search runs twice: with as many rewrites of the real graph as the world model learnt from and an agent acted with, and
-for BEAM_SECONDS, about as long as all learning. *played* is the cheapest graph of the episodes that the world model
-learnt from.
+graph-mdn learns again from all of them, and each agent learns in this dream. The agents then act on the real graph in
+one greedy and eight sampled episodes of at most `controller.max_steps` steps, and the cheapest graph that any of them
+visits counts. The controls are PPO before its training (the policy prior alone), PPO before its training and without
+the prior, greedy descent and beam search. Beam search runs twice: with as many rewrites of the real graph as the world
+model learnt from and an agent acted with, and for BEAM_SECONDS, about as long as all learning. *played* is the cheapest
+graph of the episodes that the world model learnt from.
 
 *dreams* compares the return of the agent's greedy episode in the dream with its return on the real graph. Figures 6 and
 7 and table 3 of the RLFlow paper show the same quantities. All costs are estimates. A gain is the reduction of the cost
@@ -30,7 +29,7 @@ in percent of the original's cost.
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
@@ -51,13 +50,10 @@ from rlflow.search.base import Limits
 SHOWN = ("squeezenet1_1", "bert_base")  # models of the published page
 WORLD_MODELS = ("graph-mdn", "mdn-rnn", "edits")
 ACTING_IN = "graph-mdn"  # the world model in whose dream the agents learn
-AGENTS = {  # name in the tables → (name of the controller, options of the dream; by default τ=1)
-    "ppo": ("ppo", {}),
-    "cma-es": ("cma-es", {}),
-    "ppo, τ=0.5": ("ppo", {"temperature": 0.5}),
-    "ppo, τ=1.5": ("ppo", {"temperature": 1.5}),
-    "ppo, τ=2": ("ppo", {"temperature": 2.0}),
-}
+# Name of an agent in the tables → (name of the controller, options of its dreams, by default τ=1).
+Agents = Mapping[str, tuple[str, Mapping]]
+AGENTS: Agents = {"ppo": ("ppo", {}), "cma-es": ("cma-es", {})}
+CONTROLS = "untrained", "no prior"
 TEST_STEPS, TEST_SEED = 2000, 1000  # largest number of held-out steps; what is added to the seed to draw them
 SAMPLES = 8  # sampled episodes of an acting agent
 RANDOM_SHARE = 0.75  # share of random steps among the interactions of the agents, about as by default
@@ -244,7 +240,7 @@ def judged(learning: Learning) -> dict:
     return {"fidelity": fidelity(learning.model(), learning.held_out, training), "seconds": seconds}
 
 
-def agents_of(model: str, seed: int, interactions: int, agents: Sequence[str]) -> dict:
+def agents_of(model: str, seed: int, interactions: int, agents: Agents) -> dict:
     """Learn in iterations, train agents in the last dream, and compare their gains with controls.
 
     Args:
@@ -252,10 +248,10 @@ def agents_of(model: str, seed: int, interactions: int, agents: Sequence[str]) -
         seed: seed of all stages.
         interactions: largest number of steps that the world model learns from. Searches may do as many rewrites, and
             as many as the acting of the agent that acts longest.
-        agents: names in AGENTS.
+        agents: the agents to train.
 
     Returns:
-        "agents": agent → result of `Learning.acted`. Trained agents also have "dreamt", the return of the best policy
+        "agents": name → result of `Learning.acted`. Trained agents also have "dreamt", the return of the best policy
             in the dream, and "seconds" of collection and training. "untrained" is PPO before its training, and "no
             prior" the same without its prior. "played": the gain of the best episode that the world model learnt from.
             "searches": name → result of `search_gain`. "fidelity": result of `fidelity_of` for the last world model.
@@ -274,8 +270,7 @@ def agents_of(model: str, seed: int, interactions: int, agents: Sequence[str]) -
         ppo = learning.agent(world_model, "ppo")
         result["untrained"] = learning.acted(ppo, count)
         result["no prior"] = learning.acted(ppo.without_prior(), count)
-        for label in agents:
-            name, options = AGENTS[label]
+        for label, (name, options) in agents.items():
             agent, started = learning.agent(world_model, name), time.perf_counter()
             trained = learning.train(agent, world_model, label, **options)
             training_seconds = seconds + time.perf_counter() - started
@@ -313,7 +308,8 @@ def tables(
         agents: model → one result of `agents_of` for each seed.
         beams: model → result of `beam_of`.
     """
-    trained = [label for label in AGENTS if any(label in runs[0]["agents"] for runs in agents.values())]
+    played = dict.fromkeys(name for runs in agents.values() for name in runs[0]["agents"])
+    trained = [name for name in played if name not in CONTROLS]
     rows = []
     for (model, world_model), runs in fidelity.items():
         cells = []
@@ -326,7 +322,7 @@ def tables(
     heads = ["model", "world model", "seeds", *COLUMNS, "learning, s"]
     gains, dreams = [], []
     for model, runs in agents.items():
-        of = {label: [run["agents"][label] for run in runs] for label in (*trained, "untrained", "no prior")}
+        of = {label: [run["agents"][label] for run in runs] for label in (*trained, *CONTROLS)}
         searches = [[run["searches"][way]["gain"] for run in runs] for way in ("greedy", "beam")]
         searches.append([beams[model]["gain"]] if model in beams else [])
         searches.append([run["played"] for run in runs])
@@ -367,9 +363,9 @@ def main() -> int:
     record, seeds, n = Record("world_models", parsed), range(parsed.seeds), parsed.interactions
     calls, kinds, reward = {}, list(WORLD_MODELS), f"env.reward={parsed.reward}"
     if parsed.reward == "relative":
-        names = parsed.agents or tuple(AGENTS)
+        agents = {name: AGENTS[name] for name in parsed.agents or AGENTS}
         for seed in seeds:
-            calls |= {f"{name}-agents-{seed}": (agents_of, model, seed, n, names) for name, model in models.items()}
+            calls |= {f"{name}-agents-{seed}": (agents_of, model, seed, n, agents) for name, model in models.items()}
         calls |= {f"{name}-beam": (beam_of, model) for name, model in models.items()}
         kinds.remove(ACTING_IN)  # `agents_of` trains it
     else:

@@ -3,7 +3,18 @@
 import numpy as np
 import pytest
 
-from benchmarks import equal_seconds, first_use, memory, optimise, searches, speed, transfer, valleys, world_models
+from benchmarks import (
+    equal_seconds,
+    first_use,
+    memory,
+    optimise,
+    searches,
+    speed,
+    temperatures,
+    transfer,
+    valleys,
+    world_models,
+)
 from benchmarks.shared import MODELS, NOTHING, number, percent, ratio
 from rlflow.common.errors import RLFlowError
 from rlflow.graph.onnx_runtime import run, session
@@ -69,7 +80,7 @@ def test_the_gap_is_the_share_of_the_result_above_the_bound():
 def test_the_tables_compare_agents_with_the_untrained_policy_and_the_searches():
     agent = {"gain": 3.0, "greedy_episode": 2.0, "acting_seconds": 1.0, "dreamt": 2.5, "seconds": 9.0}
     ways = dict.fromkeys(("greedy", "beam"), {"gain": 4.0})
-    every = dict.fromkeys((*world_models.AGENTS, "untrained", "no prior"), agent)
+    every = dict.fromkeys((*temperatures.AGENTS, "untrained", "no prior"), agent)
     run = {"agents": every, "searches": ways, "played": 1.0}
     fidelity = {"horizons": {"1": {"model": {"mask_exact": 0.5}}}}
     judged = {("a", "edits"): [{"fidelity": fidelity, "seconds": 7.0}]}
@@ -77,8 +88,8 @@ def test_the_tables_compare_agents_with_the_untrained_policy_and_the_searches():
     assert rows_of(tables, "fidelity") == [["a", "edits", 1, "50.0 %", *[NOTHING] * 10, "7"]]
     (row,) = rows_of(tables, "agents")
     assert row == ["a", 2, *["3.00 ± 0.00 %"] * 7, *["4.00 ± 0.00 %"] * 2, "5.00 %", "1.00 ± 0.00 %", "9"]
-    assert rows_of(tables, "dreams")[0] == ["a", "ppo", "2.50 ± 0.00 %", "2.00 ± 0.00 %", "0.50 ± 0.00 %"]
-    for label in (*world_models.AGENTS,)[1:]:
+    assert rows_of(tables, "dreams")[2] == ["a", "ppo, τ=1", "2.50 ± 0.00 %", "2.00 ± 0.00 %", "0.50 ± 0.00 %"]
+    for label in (*temperatures.AGENTS,)[1:]:
         del every[label]
     (row,) = rows_of(world_models.tables({}, {"a": [run, run]}, {}), "agents")
     assert row == ["a", 2, *["3.00 ± 0.00 %"] * 3, *["4.00 ± 0.00 %"] * 2, NOTHING, "1.00 ± 0.00 %", "9"]
