@@ -34,8 +34,10 @@ docs: .venv/ready
 results: .venv/ready
 	$(BIN)/python -m benchmarks $(if $(EXPORTERS),--exporter-python $(EXPORTERS))
 
-# The long checks of correctness, up to two hours: one line for each; logs in runs/nightly.
+# The long checks of correctness, up to two hours: one line for each; logs in runs/nightly. If Chromium cannot be
+# downloaded, the tests look for Chromium or Chrome on the system.
 nightly: .venv/ready-nightly
+	-$(BIN)/playwright install chromium
 	$(BIN)/python -m tests.nightly
 
 $(BIN)/pip:
@@ -60,9 +62,10 @@ INSTALL := $(BIN)/pip install --quiet --no-compile --constraint constraints.txt
 	$(INSTALL) --editable '.[learn,test]'
 	@touch .venv/ready $@
 
-# What tests need that are skipped by day: the extras of single tasks, Ray and a browser.
+# What tests need that are skipped by day: the extras of single tasks, third-party agents, Ray and a browser. The extra
+# `packing` is left out: ortools needs an older protobuf than constraints.txt has.
 .venv/ready-nightly: setup.py constraints.txt | $(BIN)/pip
-	$(INSTALL) --editable '.[learn,test,nightly,distributed,expressions,place]'
+	$(INSTALL) --editable '.[learn,test,nightly,distributed,expressions,place,agents]'
 	@touch .venv/ready .venv/ready-test $@
 
 clean:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.nightly.slow_tests import outcome
+from tests.nightly.slow_tests import outcome, shortened_files
 
 ROOT = Path(__file__).parent.parent
 FRESH = ("HOME", "TMPDIR", "XDG_CACHE_HOME")
@@ -133,3 +133,23 @@ def test_slow_tests_that_are_stopped_are_named(capsys):
     assert outcome([*lines, failed, *summary]) == ("2 of 3 tests pass with all of their cases, 1 fail", False)
     text = "2 of 3 tests pass with all of their cases, 0 fail; stopped at tests/d.py::test_e"
     assert outcome([*lines, *summary]) == (text, False)
+
+
+def test_slow_tests_that_are_skipped_are_named_and_a_file_without_a_test_that_ran_fails():
+    lines = [
+        "2 workers [2 items]", "tests/a.py::test_b ", "[gw0] [ 50%] PASSED tests/a.py::test_b ",
+        "tests/a.py::test_c ", "[gw0] [100%] SKIPPED tests/a.py::test_c ", "=== short test summary info ===",
+        "SKIPPED [1] tests/a.py:7: no such system",
+    ]  # fmt: skip
+    text = "1 of 2 tests pass with all of their cases, 0 fail, 1 skipped: tests/a.py::test_c"
+    assert outcome(f"{line}\n" for line in lines) == (text, True)
+    of_a_file = [*lines, "SKIPPED [1] tests/d.py:3: torch is not installed"]
+    text = text.replace("1 skipped", "2 skipped") + ", tests/d.py (torch is not installed); nothing ran of tests/d.py"
+    assert outcome(f"{line}\n" for line in of_a_file) == (text, False)
+
+
+def test_all_files_with_a_fixture_or_options_that_are_smaller_by_day_run_at_night():
+    files = {str(Path(path).relative_to(ROOT / "tests")) for path in shortened_files()}
+    dream, encoder = (f"worldmodel/{name}.py" for name in ("test_dream", "mdn_rnn/test_encoder"))
+    assert {dream, encoder, "reports/test_screens.py", "env/test_third_party.py"} <= files
+    assert "test_imports.py" not in files

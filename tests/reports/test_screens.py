@@ -15,7 +15,7 @@ from rlflow.search.descents import greedy
 from tests.reports.screens import PARTS, SCREENS, browser, look, on_screen, small
 from tests.reports.test_html import MEASURED, results_of, walk
 from tests.reports.test_run_comparison import candidate, make_run
-from tests.suite import slow
+from tests.suite import at_night, slow
 from tests.toys.tiny import tiny_task
 from worldmodel.boards import read_curves
 
@@ -26,7 +26,7 @@ def opened():
         with browser() as one:
             yield one
     except RLFlowError as error:
-        pytest.skip(str(error))
+        at_night(pytest.fail, pytest.skip)(str(error))
 
 
 def report(folder: Path, model: str) -> Path:
