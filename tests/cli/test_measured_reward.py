@@ -49,10 +49,12 @@ def killed(tmp_path_factory) -> tuple[Path, dict[str, bytes]]:
         time.sleep(0.01)
     workers = psutil.Process(process.pid).children(recursive=True)
     process.send_signal(signal.SIGKILL)
-    process.wait()
+    assert process.wait() == -signal.SIGKILL  # the command was still running
     psutil.wait_procs(workers, WAIT)
     assert not any(worker.is_running() for worker in workers)  # the measuring processes ended with the command
-    return folder, shards(folder / "run")
+    before = shards(folder / "run")
+    assert before
+    return folder, before
 
 
 @pytest.mark.nightly

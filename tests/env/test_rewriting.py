@@ -163,6 +163,19 @@ def test_action_masks_are_the_rules_then_the_union_of_their_locations():
     assert np.array_equal(masks[n + 1 :], np.arange(12) < max(longest, 1))
 
 
+@pytest.mark.parametrize("limits", [{}, {"max_nodes": 400, "max_edges": 900}])
+def test_an_observation_holds_the_graph_of_the_state_and_then_zeros(limits):
+    env = GraphRewriteEnv(tiny_task("tiny_resnet18"), **limits)
+    env.reset()
+    random_walk(env, 3, seed=0)
+    observation, arrays = env._observation(), env.state.arrays()
+    assert observation["n_node"] == len(arrays.ops) and observation["n_edge"] == len(arrays.senders)
+    for name, values in arrays._asdict().items():
+        size = len(values)
+        assert np.array_equal(observation[name][:size], values) and not observation[name][size:].any()
+        assert name == "globals" or len(observation[name]) > size
+
+
 def test_no_rule_shows_more_locations_than_the_limit():
     all_counts = np.array([len(result) for result in tiny_task("tiny_inception_v3").initial.table.locations])
     assert all_counts.max() > 3

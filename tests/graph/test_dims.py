@@ -2,7 +2,10 @@
 
 import operator
 import pickle
-import time
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import reduce
 
 import numpy as np
@@ -199,6 +202,17 @@ def test_no_value_of_a_size_is_below_its_least_value(expression, several):
         assert lowest <= at(dim, sizes)
 
 
+SEQ, PAST = SYMBOLS["seq"], SYMBOLS["past"]
+
+
+def test_the_absolute_value_of_a_size_is_known_if_the_sign_of_the_size_is():
+    assert abs(SEQ) is SEQ and abs(-SEQ) is SEQ and abs(PAST) is PAST
+    assert abs(PAST - SEQ - PAST) is SEQ
+    for unknown in (SEQ - SYMBOLS["batch"], SEQ - 2):
+        with pytest.raises(Undecided, match="would have to be known"):
+            abs(unknown)
+
+
 @given(EXPRESSIONS, SIZES)
 def test_the_absolute_value_of_a_size_equals_the_absolute_value_of_its_number(expression, sizes):
     dim = value(expression, SYMBOLS)
@@ -206,6 +220,19 @@ def test_the_absolute_value_of_a_size_equals_the_absolute_value_of_its_number(ex
         assert at(abs(dim), sizes) == abs(at(dim, sizes))
     except Undecided:
         pass
+
+
+@pytest.mark.parametrize("low, high", [(1, SEQ), (-1, PAST), (PAST, PAST + SEQ), (SEQ // 2, SEQ), (2, 3), (SEQ, SEQ)])
+def test_the_larger_and_the_smaller_of_two_sizes_are_found_in_either_order(low, high):
+    for pair in ((low, high), (high, low)):
+        assert larger(*pair) is high and smaller(*pair) is low
+
+
+@pytest.mark.parametrize("one, other", [(SEQ, 2), (SEQ, PAST), (PAST, 1)])
+def test_the_larger_of_two_sizes_is_undecided_if_it_depends_on_the_symbols(one, other):
+    for choose in (larger, smaller):
+        with pytest.raises(Undecided, match="is larger would have to be known"):
+            choose(one, other)
 
 
 @given(EXPRESSIONS, EXPRESSIONS, SIZES)
@@ -293,11 +320,26 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
-def test_hostile_text_is_refused_quickly(text):
-    started = time.process_time()
-    result = parse(text, SYMBOLS.get)
-    assert time.process_time() - started < 1
+READABLE = {"floors in products"}  # the kinds of HOSTILE that are sizes
+
+
+@contextmanager
+def few_calls(most: int) -> Iterator[None]:
+    """Check that the block makes at most `most` calls, which do not depend on the speed and the load of the machine."""
+    made = Counter()
+    sys.setprofile(lambda _, event, __: made.update([event]))
+    try:
+        yield
+    finally:
+        sys.setprofile(None)
+    assert 0 < made["call"] + made["c_call"] <= most, made
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_hostile_text_is_refused_quickly(kind):
+    with few_calls(50_000):
+        result = parse(HOSTILE[kind], SYMBOLS.get)
+    assert (result is not None) == (kind in READABLE)
     if result is not None:
         assert at(result, {"seq": 5}) > 0
         assert least(result) <= at(result, {"seq": 5})
@@ -306,10 +348,8 @@ def test_hostile_text_is_refused_quickly(text):
 def test_sizes_that_grow_without_limit_are_refused_quickly():
     """Huge sizes are refused quickly: forty nodes that square their input, or halve its square, are a small model."""
     for grow in (lambda x: x * x, lambda x: x * x // 2, lambda x: 7 * x, lambda x: x // 2 + 1, lambda x: x * (x + 1)):
-        started = time.process_time()
-        with pytest.raises(Undecided):
+        with few_calls(50_000), pytest.raises(Undecided):
             reduce(lambda x, _: grow(x), range(200), 3 * SYMBOLS["seq"] + 1)
-        assert time.process_time() - started < 1
 
 
 def test_a_question_about_many_symbols_is_answered_quickly():
@@ -317,9 +357,8 @@ def test_a_question_about_many_symbols_is_answered_quickly():
         reduce(operator.mul, (symbol(f"d{term}_{k}") for k in range(MAX_DEGREE)))
         for term in range(MAX_ATOMS // MAX_DEGREE)
     ]
-    started = time.process_time()
-    assert sum(terms) > len(terms) - 1
-    assert time.process_time() - started < 1
+    with few_calls(1_000_000):
+        assert sum(terms) > len(terms) - 1
 
 
 @pytest.mark.parametrize(

@@ -14,16 +14,6 @@ def shuffled(graph: GraphArrays, random: np.random.Generator) -> GraphArrays:
     )
 
 
-def graph_from_observation(observation: dict) -> GraphArrays:
-    """Return the graph of a real observation without its padding."""
-    n_node, n_edge = int(observation["n_node"][0]), int(observation["n_edge"][0])
-    return GraphArrays(
-        ops=observation["ops"][:n_node], nodes=observation["nodes"][:n_node], edges=observation["edges"][:n_edge],
-        senders=observation["senders"][:n_edge], receivers=observation["receivers"][:n_edge],
-        globals=observation["globals"],
-    )
-
-
 def graphs() -> list[GraphArrays]:
     return toy.episode(0).graphs
 
@@ -46,15 +36,6 @@ def test_other_graphs_in_the_batch_do_not_change_an_encoding(trained):
     model, _ = trained
     single = np.concatenate([model.encode([graph]) for graph in graphs()])
     np.testing.assert_allclose(model.encode(graphs()), single, atol=2e-3)
-
-
-def test_padding_changes_nothing(trained):
-    model, _ = trained
-    observation, _ = toy.ToyEnv(max_nodes=30).reset()
-    unpadded = graph_from_observation(observation)
-    for ours, expected in zip(unpadded, toy.graph(toy.START), strict=True):
-        np.testing.assert_array_equal(ours, expected)
-    np.testing.assert_array_equal(model.encode([unpadded]), model.encode([toy.graph(toy.START)]))
 
 
 def test_a_graph_without_edges_is_encoded(trained):
