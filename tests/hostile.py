@@ -18,7 +18,7 @@ from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_writer import to_model
 from rlflow.rules.language import load_rules
 
-SECONDS, BYTES = 60, 8 << 30  # limits of processor time and of memory, at which a process is ended
+SECONDS, BYTES = 120, 8 << 30  # limits of processor time and of memory at which a process is ended; tests allow less
 LONG = 100_000  # number of nodes from which on a model is only loaded
 
 

@@ -434,4 +434,5 @@ def test_harmless_variants_of_the_hostile_files_are_accepted(results):
 def test_a_long_chain_is_loaded(results):
     """A chain of 200,000 operators is valid: it loads in bounded time, though not within a second."""
     result = results["chain"]
-    assert result["error"] is None and result["seconds"] <= 60 and result["peak"] <= BYTES, result
+    # Three times what two slow cores take at night, and half of the time after which tests/hostile.py ends the process.
+    assert result["error"] is None and result["seconds"] <= at_night(60, 10) and result["peak"] <= BYTES, result

@@ -25,7 +25,7 @@ from tests.rules.models import (
     tiny_products,
     tiny_transformer,
 )
-from tests.suite import at_night, each_of, slow
+from tests.suite import at_night, check_each, each_of, slow
 
 RULES = load_rules(families())
 N_STEPS = 20
@@ -123,10 +123,10 @@ def assert_consistent(graph):
 
 @pytest.mark.nightly
 def test_the_walks_use_many_rules():
-    tables = [table for model in MODELS.values() for seed in range(at_night(2, 1)) for _, table in walk(model, seed)]
+    tables = [table for model in MODELS.values() for seed in range(2) for _, table in walk(model, seed)]
     used = {rule.name for table in tables for rule, result in zip(RULES, table.locations, strict=True) if result}
     known = {rule.name for rule in RULES if rule.family != "shape_arithmetic"}  # These models have no shape arithmetic.
-    assert len(used & known) > at_night(0.6, 0.56) * len(known), sorted(known - used)
+    assert len(used & known) > 0.6 * len(known), sorted(known - used)
 
 
 # -- order and hash --------------------------------------------------------------------------------
@@ -140,7 +140,8 @@ def shuffled(model, seed: int):
     graph = model.graph
     kept = {v.name for v in (*graph.input, *graph.output)}
     names = {n for node in graph.node for n in node.output} | {t.name for t in graph.initializer}
-    renamed = {name: f"z{k}" for k, name in enumerate(sorted(names - kept, key=lambda name: hash((seed, name))))}
+    own = sorted(names - kept)
+    renamed = {name: f"z{k}" for k, name in zip(random.permutation(len(own)), own, strict=True)}
     for tensor in graph.initializer:
         tensor.name = renamed[tensor.name]
     for node in graph.node:
@@ -246,16 +247,24 @@ THERE_AND_BACK = [
     if c.reason is None and (f"{c.rule}-inverse" in INVERSES or c.rule in INVERSES)
     and None not in c.values.values()  # A default can come back as an explicit attribute.
 ]  # fmt: skip
+ONE_WAY = {"matmul-add-as-gemm-inverse"}  # rules whose inverse refuses every result in CASES
 
 
-@each_of(THERE_AND_BACK)
-def test_a_rule_and_its_inverse_give_the_same_graph(case):
-    graph = load_graph(instantiate(case, RULES))
-    back = case.rule.removesuffix("-inverse") if case.rule in INVERSES else f"{case.rule}-inverse"
-    there = apply(graph, RULES[RULES.index(case.rule)], explain(graph, RULES, case.rule)[0][0])
-    assert there.hash != graph.hash
-    matches, refusals = explain(there, RULES, back)
-    if matches:
-        assert graph.hash in {apply(there, RULES[match.xfer_id], match).hash for match in matches}
-    else:  # The inverse has more conditions.
-        assert {refusal.reason for refusal in refusals} <= {c.reason for c in RULES[RULES.index(back)].conditions}
+def test_a_rule_and_its_inverse_give_the_same_graph():
+    came_back = set()
+
+    def check(case):
+        graph = load_graph(instantiate(case, RULES))
+        back = case.rule.removesuffix("-inverse") if case.rule in INVERSES else f"{case.rule}-inverse"
+        there = apply(graph, RULES[RULES.index(case.rule)], explain(graph, RULES, case.rule)[0][0])
+        assert there.hash != graph.hash
+        matches, refusals = explain(there, RULES, back)
+        if matches:
+            assert graph.hash in {apply(there, RULES[match.xfer_id], match).hash for match in matches}
+            came_back.add(case.rule)
+        else:  # The inverse has more conditions.
+            reasons = {refusal.reason for refusal in refusals}
+            assert reasons and reasons <= {c.reason for c in RULES[RULES.index(back)].conditions}
+
+    check_each(check, THERE_AND_BACK)
+    assert {case.rule for case in THERE_AND_BACK} - came_back == ONE_WAY

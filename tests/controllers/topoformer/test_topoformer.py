@@ -16,7 +16,7 @@ from rlflow.common.files import read_json
 from tests.commands import in_process
 from tests.controllers.topoformer.graphs import TINY, instance, renumbered
 from tests.events import tags_of
-from tests.suite import at_night, eager, slow
+from tests.suite import eager, slow
 
 SMALL = ",".join(["epochs=1", "steps=2", "nodes=[10]", "evaluation_graphs=2", "width=8", "layers=1", "head_size=4"])
 
@@ -110,7 +110,7 @@ def saved(folder):
 @pytest.mark.nightly
 @eager()
 def test_a_killed_and_resumed_training_ends_with_the_same_bytes(tmp_path):
-    config = replace(TINY, epochs=at_night(3, 2), steps=at_night(3, 2), evaluation_graphs=at_night(10, 4))
+    config = replace(TINY, epochs=3, steps=3, evaluation_graphs=10)
     whole = new(config).train(instance(12, 0), 0, tmp_path / "whole")
 
     def kill(done, total):

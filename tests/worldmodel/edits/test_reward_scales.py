@@ -153,7 +153,7 @@ def test_noise_belongs_to_the_runtime_of_a_state_and_adds_up():
     """Check that the noisy rewards of single steps add up to the noisy reward of all steps together."""
     task, paid = with_cost(task_of(signs_and_products(), SIGNS_AND_PRODUCTS), Fused()), []
     for reward in (incremental, new_runtime):
-        model = fitted(episodes_of(task, reward, at_night(80, 40)), task)
+        model = fitted(episodes_of(task, reward, 80), task)
         for means in model.costs.neighbourhoods:
             means.spread = np.full_like(means.mean, 1e6)  # ps
         actions, real, states = walked(task, reward, task.initial, 6)
