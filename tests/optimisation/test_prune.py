@@ -73,21 +73,24 @@ def test_pruning_raises_the_estimate_by_no_more_than_its_uncertainty(seed):
 
 
 @pytest.mark.parametrize("off", [0, 8])
-@pytest.mark.parametrize("seed", range(at_night(12, 3)))
-def test_removing_any_remaining_group_raises_the_estimate_by_more_than_its_uncertainty(seed, off):
+def test_removing_any_remaining_group_raises_the_estimate_by_more_than_its_uncertainty(off):
     """Compare with the pruned graph, and with the graph before pruning: a group stays if either rise is certain."""
-    task = random_task(seed, length=12)
-    rng = np.random.default_rng(seed)
-    task.cost.off.update({op: int(rng.integers(0, off + 1)) for op in OPS})
-    actions = walk(task, 15, seed)
-    kept = left(task, actions)
-    rewrites = Rewrites(task, kept)
-    for group in groups(rewrites, rewrites.without(())):
-        after, rises = rewrites.without(group).state, []
-        for before in (follow(task, kept), follow(task, actions)):
-            uncertainty = (graph_spread(task.cost, after.graph) - graph_spread(task.cost, before.graph)).ps
-            rises.append(after.objective - before.objective - uncertainty)
-        assert max(rises) > 0
+    seeds, compared = range(at_night(12, 3)), 0
+    for seed in seeds:
+        task = random_task(seed, length=12)
+        rng = np.random.default_rng(seed)
+        task.cost.off.update({op: int(rng.integers(0, off + 1)) for op in OPS})
+        actions = walk(task, 15, seed)
+        kept = left(task, actions)
+        rewrites = Rewrites(task, kept)
+        for group in groups(rewrites, rewrites.without(())):
+            after, rises = rewrites.without(group).state, []
+            for before in (follow(task, kept), follow(task, actions)):
+                uncertainty = (graph_spread(task.cost, after.graph) - graph_spread(task.cost, before.graph)).ps
+                rises.append(after.objective - before.objective - uncertainty)
+            assert max(rises) > 0, seed
+            compared += 1
+    assert compared > len(seeds)
 
 
 def test_small_pruned_losses_do_not_add_up_to_a_certain_loss():

@@ -150,6 +150,7 @@ def test_the_tables_are_the_same_after_a_round_trip_through_csv_and_json(tmp_pat
             for key in row
             if type(row[key]) is float
         )
+    assert len(result["summary"]) == 3
     with open(tmp_path / "out" / "summary.csv", encoding="utf-8", newline="") as file:
         for back, entry in zip(csv.DictReader(file), result["summary"], strict=True):
             assert all(

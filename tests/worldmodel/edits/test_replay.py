@@ -95,7 +95,7 @@ def test_learned_effects_lead_to_the_logged_nodes_on_random_models(seed):
     """Check with all rules that the learned effect of each training step leads to the logged node numbers."""
     task = Task(load_graph(random_model(seed)), load_rules(), AnalyticCost())
     episodes = random_episodes(task, 12, 10, seed)
-    model, edits = fitted(episodes, task), logged_edits(episodes)
+    model, edits, compared = fitted(episodes, task), logged_edits(episodes), 0
     for index, numbers in by_grounding(model.groundings, edits).items():
         for k in numbers:
             grounded = ground_episode(index, edits[k])
@@ -112,6 +112,8 @@ def test_learned_effects_lead_to_the_logged_nodes_on_random_models(seed):
             for producer, t in zip(states.producer, moves, strict=True):
                 assert sorted(producer[producer >= 0]) == sorted(grounded.nodes[t + 1])
             assert np.array_equal(states.counts, episodes[k].counts[moves + 1])
+            compared += len(moves)
+    assert compared > len(episodes)
 
 
 def test_a_graph_without_matches_can_be_learnt():
