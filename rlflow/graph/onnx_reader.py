@@ -43,6 +43,14 @@ from rlflow.graph.symbols import Symbols, check_shapes, with_ranks, with_sizes
 MAY_DRAW = RANDOM_OPS | {"Dropout"}  # operators whose results may be random; Dropout is random in training mode
 
 
+def check_is_file(path: Path) -> None:
+    """Raise RLFlowError if the path of a model is a folder or does not exist."""
+    if path.is_dir():
+        raise RLFlowError(f"{path} is a folder. Pass the path of an ONNX file, or a name of the zoo")
+    if not path.is_file():
+        raise RLFlowError(f"no such file: {path}")
+
+
 def read_model(path: Path | str) -> onnx.ModelProto:
     """Read, check and repair (repairs.py) the model of a file, without its external weights.
 
@@ -52,8 +60,7 @@ def read_model(path: Path | str) -> onnx.ModelProto:
       RLFlowError: the file is missing, is not ONNX or fails the ONNX checker.
     """
     path = Path(path)
-    if not path.is_file():
-        raise RLFlowError(f"no such file: {path}")
+    check_is_file(path)
     try:
         model = onnx.load(path, format="protobuf", load_external_data=False)
         if not model.HasField("graph"):

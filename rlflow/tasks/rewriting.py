@@ -23,7 +23,7 @@ from rlflow.env.graph_rewrite import EnvSpec, GraphRewriteEnv
 from rlflow.env.state import Task
 from rlflow.graph.feeds import Feeds
 from rlflow.graph.half_precision import is_half
-from rlflow.graph.onnx_reader import model_files
+from rlflow.graph.onnx_reader import check_is_file, model_files
 from rlflow.graph.onnx_writer import save_graph, save_model
 from rlflow.optimisation.choice import DEQUANTISED
 from rlflow.optimisation.delivery import DeliveryOptions, check_is_of_time, deliver, sizes_to_measure
@@ -54,7 +54,7 @@ class RewritingSpec(EnvSpec):
           folder: the folder for the file of a zoo model.
 
         Raises:
-          RLFlowError: there is no such file and no such zoo name.
+          RLFlowError: there is no such file and no such zoo name, or the path is a folder.
         """
         if model in ZOO:
             source = folder / "model.onnx"
@@ -63,8 +63,7 @@ class RewritingSpec(EnvSpec):
         source = Path(model)
         if not source.exists() and source.suffix != ".onnx":
             ZOO.get(model)  # raises with the zoo name that was probably meant
-        if not source.is_file():
-            raise RLFlowError(f"no such file: {source}")
+        check_is_file(source)
         return source
 
     @classmethod
