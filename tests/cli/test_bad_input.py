@@ -278,6 +278,18 @@ def test_json_of_another_form_is_refused(folder, capsys, content):
         (folder / name).write_bytes(whole)
 
 
+@pytest.mark.parametrize("error", [OSError("no such colour"), *slow(KeyboardInterrupt("stopped"))])
+def test_the_stage_eval_is_complete_if_its_plot_fails(folder, capsys, monkeypatch, error):
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr("controllers.stages.acting.draw_dream_and_reality", fail)
+    (folder / "eval.json").unlink()
+    done = in_process(capsys, "eval", "--run", folder)
+    assert done.code == 0 and f"its plot of dreamt and real rewards failed: {error}" in done.err, done.err
+    assert done.ending["model"] and json.loads((folder / "eval.json").read_text())["delivered"]
+
+
 # -- checkpoints of another shape ------------------------------------------------------------------
 
 

@@ -163,6 +163,19 @@ def test_action_masks_are_the_rules_then_the_union_of_their_locations():
     assert np.array_equal(masks[n + 1 :], np.arange(12) < max(longest, 1))
 
 
+@pytest.mark.parametrize("moves", ["single", "batched"])
+def test_a_graph_without_nodes_offers_only_to_stop(moves):
+    model = onnx.parser.parse_model('<ir_version: 8, opset_import: ["": 17]> g (float[4] x) => (float[4] x) {}')
+    env = GraphRewriteEnv(Task(load_graph(model), load_rules(), AnalyticCost(), moves=moves))
+    observation, info = env.reset(seed=0)
+    assert env.observation_space.contains(observation) and info["cost"] == 0
+    assert observation["n_node"] == len(env.state.arrays().ops) and not env.state.graph.nodes
+    assert not env.candidates() and observation["xfer_mask"].nonzero()[0].tolist() == [len(env.task.rules)]
+    assert env.step((0, 0))[1] == INVALID_REWARD
+    observation, reward, terminated, *_ = env.step((len(env.task.rules), 0))
+    assert env.observation_space.contains(observation) and terminated and reward == 0
+
+
 @pytest.mark.parametrize("limits", [{}, {"max_nodes": 400, "max_edges": 900}])
 def test_an_observation_holds_the_graph_of_the_state_and_then_zeros(limits):
     env = GraphRewriteEnv(tiny_task("tiny_resnet18"), **limits)

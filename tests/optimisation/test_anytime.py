@@ -451,6 +451,14 @@ def optimise(capsys, model, *more):
     return done, out, json.loads(results.read_text()) if results.exists() else None
 
 
+def test_optimise_returns_a_model_without_nodes(capsys, model):
+    text = '<ir_version: 8, opset_import: ["": 17]> g (float[4] x) => (float[4] x) {}'
+    onnx.save(onnx.parser.parse_model(text), model)
+    done, out, results = optimise(capsys, model, *FAST)
+    assert done.code == 0 and "the original is returned" in done.ending["result"], done.err
+    assert out.read_bytes() == model.read_bytes() and results["eval"]["delivered"] == "original"
+
+
 def test_optimise_searches_and_learns_nothing_by_default(model, tmp_path, capsys, monkeypatch):
     out = tmp_path / "faster.onnx"
     monkeypatch.setitem(sys.modules, "tensorflow", None)  # makes the import of tensorflow fail

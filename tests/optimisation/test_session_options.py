@@ -155,6 +155,20 @@ def test_saving_a_result_writes_its_session_options_and_removes_old_ones(model, 
     assert not session_file(out).exists()
 
 
+def test_a_model_is_delivered_without_session_options_if_onnx_runtime_refuses_some(model, monkeypatch, capsys):
+    def refuse(*_):
+        raise RLFlowError("ONNX Runtime refuses the model\nin two lines")
+
+    monkeypatch.setattr(pipeline, "best_session", refuse)
+    options = {"cost.name": "roofline", "search.interactions": 100, "search.grasp.patience": 3}
+    result = rlflow.optimise(model, seconds=3, threads=1, session=True, options=options)
+    reason = "no session options are chosen, because ONNX Runtime refuses some: ONNX Runtime refuses the model\n"
+    assert reason in capsys.readouterr().err
+    assert result.session is None and "spent" in result.outcome and result.report.exists()
+    result.save(model.parent / "out.onnx")
+    assert (model.parent / "out.onnx").exists() and not session_file(model.parent / "out.onnx").exists()
+
+
 def test_a_delivery_removes_what_belongs_to_the_earlier_file_of_this_name(model, tmp_path):
     out = tmp_path / "out.onnx"
     for beside in (session_file(out), receipt_beside(out)):

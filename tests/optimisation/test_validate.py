@@ -215,6 +215,20 @@ def test_a_damaged_weight_is_named_although_no_output_shows_the_damage():
     assert {finding.kind for finding in validate(small_model(), damaged).failures()} == {"numerics"}
 
 
+@pytest.mark.parametrize(
+    "known, wrong", [(1.0, np.nan), (1.0, -np.inf), (np.nan, np.nan), (np.nan, 2.0), (np.inf, np.nan), (np.inf, 2.0)]
+)
+def test_a_damaged_weight_with_nan_or_infinity_is_named(known, wrong):
+    """Both weights have the element `known`, and another element of the copy is `wrong`."""
+    original, damaged = small_model(), small_model()
+    for model, second in ((original, 1.0), (damaged, wrong)):
+        array = numpy_helper.to_array(weights(model, "w")).copy()
+        array.flat[:2] = known, second
+        weights(model, "w").raw_data = array.tobytes()
+    (found,) = [finding.message for finding in validate(original, damaged).failures() if finding.kind == "structure"]
+    assert found.startswith("weight 'w' is damaged: 1 of 135 elements differ, relative error")
+
+
 def chain(
     *nodes: onnx.NodeProto, constants: dict[str, np.ndarray], shape=(2, 4), y: tuple = (TensorProto.FLOAT, (2, 4))
 ) -> onnx.ModelProto:
@@ -295,6 +309,23 @@ def test_outputs_decided_by_rounding_are_not_compared():
     ties = {"x": np.zeros((2, 4), np.float32)}
     # without this exemption validation would report a difference
     assert len({tuple(run(session(best(*order), 1, False), ties)[0]) for order in orders}) > 1
+
+
+@pytest.mark.parametrize("make, where", [("Exp", "large"), ("Log", "zeros")])
+def test_special_inputs_at_which_the_original_is_not_finite_are_not_compared(make, where):
+    def model(*more: onnx.NodeProto) -> onnx.ModelProto:
+        """Return y = make(|x|), which another node may change."""
+        nodes = helper.make_node("Abs", ["x"], ["a"]), helper.make_node(make, ["a"], ["y" if not more else "b"])
+        return chain(*nodes, *more, constants={"c": np.float32(1e30)})
+
+    result = validate(model(), model())
+    left = [finding for finding in result.findings if "the original's values are not finite" in finding.message]
+    assert left and {finding.message.split(":")[0] for finding in left} == {where}
+    assert not any(finding.compared for finding in left) and all(finding.value is None for finding in left)
+    without = sum(not finding.compared for finding in result.findings)
+    assert result.ok and result.max_error == 0 and f", {without} could not be compared" in result.in_short()
+    # a candidate may have any value there
+    assert validate(model(), model(helper.make_node("Min", ["b", "c"], ["y"]))).ok
 
 
 def test_a_candidate_with_a_new_empty_tensor_is_not_run():

@@ -81,7 +81,7 @@ def kept_weights(left: Model, right: Model, tolerance: float) -> Iterator[Findin
             continue
         error = relative_error(old, new)
         if error > tolerance:
-            where = f"{np.count_nonzero(old != new)} of {old.size} elements"
+            where = f"{np.count_nonzero(~_equal(old, new))} of {old.size} elements"
             yield Finding(
                 "structure", False, f"weight '{tensor.name}' is damaged: {where} differ, relative error {error:.1e}"
             )
@@ -96,6 +96,11 @@ def _array(tensor: onnx.TensorProto, model: Model) -> np.ndarray:
     return numpy_helper.to_array(copy, str(model.folder or ""))
 
 
+def _equal(old: np.ndarray, new: np.ndarray) -> np.ndarray:
+    """Return for each element whether it is equal in both weights; NaN equals NaN."""
+    return (old == new) | (np.isnan(old) & np.isnan(new))
+
+
 def _nearly(old: np.ndarray, new: np.ndarray) -> bool:
     """Return whether `new` may be a damaged copy of the weight `old`.
 
@@ -103,7 +108,7 @@ def _nearly(old: np.ndarray, new: np.ndarray) -> bool:
     half of the elements must be equal.
     """
     if not np.isfinite(old).all() or not np.isfinite(new).all():
-        return bool(np.mean(old == new) > 0.5) and not np.array_equal(old, new, equal_nan=True)
+        return 0.5 < np.mean(_equal(old, new)) < 1
     old, new = old.astype(np.float64), new.astype(np.float64)
     return bool(np.linalg.norm(new - old) <= NEARLY * np.linalg.norm(old))
 
