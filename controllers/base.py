@@ -393,8 +393,10 @@ def read_description(folder: Path | str) -> dict:
       RLFlowError: the file is missing or damaged.
     """
     description = files.read_json(Path(folder) / "controller.json")
-    keys = {"controller", "shapes", "config", "training_seed"}
-    if not isinstance(description, dict) or not keys <= description.keys():
+    kinds = {"controller": str, "shapes": dict, "config": dict, "training_seed": int | None}
+    if not isinstance(description, dict) or not all(
+        key in description and isinstance(description[key], kind) for key, kind in kinds.items()
+    ):
         raise RLFlowError(f"{folder}/controller.json does not describe a controller")
     return description
 

@@ -15,6 +15,7 @@ from controllers.planner import PlannerConfig
 from controllers.ppo import PPOConfig
 from controllers.random import RandomConfig
 from rlflow.common.errors import RLFlowError
+from rlflow.common.files import read_json, write_json
 from rlflow.common.task import Observes
 from tests.suite import at_night, slow
 from tests.toys.latent import Identity, Memoryless, Sacrifice, Stopless, latent_spaces, make, vector
@@ -212,6 +213,18 @@ def test_networks_of_another_size_are_refused(tmp_path):
 def test_a_missing_checkpoint_is_one_clear_line(name, tmp_path):
     with pytest.raises(RLFlowError, match="cannot read .*controller.json"):
         build(name).load(tmp_path)
+
+
+def test_a_description_of_another_form_is_one_clear_line(name, tmp_path):
+    build(name).save(tmp_path)
+    whole = read_json(tmp_path / "controller.json")
+    others = [[], 3, None, "ppo", {}, {key: value for key, value in whole.items() if key != "shapes"}]
+    others += [whole | {key: wrong} for key in ("controller", "shapes", "config") for wrong in ([], None, 3)]
+    for other in [*others, whole | {"training_seed": "7"}]:
+        write_json(tmp_path / "controller.json", other)
+        for use in (build(name).load, build(name).saved, lambda folder: build(name).resume(folder, 0)):
+            with pytest.raises(RLFlowError, match="controller.json does not describe a controller$"):
+                use(tmp_path)
 
 
 def test_an_environment_that_does_not_fit_is_refused(name, tmp_path):

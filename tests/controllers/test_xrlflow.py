@@ -9,10 +9,12 @@ import pytest
 from controllers.base import StopReason
 from controllers.controller_options import XRLflowConfig
 from controllers.real_env import train_for_real
+from controllers.stages.parts import controller_from
 from controllers.xrlflow import agent as agents
 from controllers.xrlflow.agent import Step, XRLflow, demonstrations
 from controllers.xrlflow.network import Network, joined
 from rlflow.common.errors import RLFlowError
+from rlflow.common.files import read_json, write_json
 from rlflow.env.candidates import CandidateEnv
 from rlflow.env.graph_rewrite import GraphRewriteEnv
 from rlflow.env.rewards import relative
@@ -190,6 +192,25 @@ def test_an_imitating_agent_repeats_beam_search_and_beats_greedy_descent(tmp_pat
     chosen = [agent.clone(joined([one.observation]), np.array([one.choice], np.int32)) for one in searched]
     assert np.mean(chosen) > 0.7  # Some successor graphs are alike.
     assert results["env_steps"] == interactions + len(steps) and results["iterations"] == 0
+
+
+def test_a_damaged_description_of_a_controller_is_named(tmp_path):
+    spec = tiny_task().encoding_spec
+    XRLflow(SMALL).save(tmp_path)
+    whole = read_json(tmp_path / "controller.json")
+    assert isinstance(controller_from(tmp_path, spec, 0), XRLflow)
+    for wrong, said in (
+        ([whole], "controller.json does not describe a controller"),
+        (whole | {"config": {"no such option": 1}}, "controller.json is damaged"),
+        (whole | {"config": whole["config"] | {"width": "wide"}}, "'width' is a int, not 'wide'"),
+        (whole | {"controller": "xrlfow"}, "unknown controller 'xrlfow'; did you mean 'xrlflow'?"),
+        (whole | {"controller": "random"}, "which is of one model alone"),
+        (whole | {"shapes": {"w": [3]}}, "is of another shape"),
+    ):
+        write_json(tmp_path / "controller.json", wrong)
+        with pytest.raises(RLFlowError) as caught:
+            controller_from(tmp_path, spec, 0)
+        assert said in str(caught.value) and "\n" not in str(caught.value)
 
 
 @pytest.mark.nightly
