@@ -254,7 +254,7 @@ def restored_parts(
 
 def _rewards(arrays: dict[str, np.ndarray]) -> RewardScales:
     table = checked_array(arrays, "scales", np.float64, None, 2)
+    if not len(table) or not np.isfinite(table).all() or table[:, 0].min() <= 0:  # a scale may be 0: nothing gained
+        raise ValueError("'scales' has a runtime that is not positive, or a number that is not finite")
     scales = {int(runtime): float(scale) for runtime, scale in table}
-    if min(scales) <= 0 or not np.isfinite(list(scales.values())).all():
-        raise ValueError("'scales' are not positive finite numbers")
     return RewardScales(scales, *checked_array(arrays, "kind", np.int64, 3).astype(bool).tolist())

@@ -12,6 +12,7 @@ from rlflow.common.files import read_arrays, read_json, write_arrays, write_json
 from tests.toys.systems import (
     SIGNS_AND_PRODUCTS,
     fitted,
+    onnx_model,
     random_episodes,
     said,
     signs_and_products,
@@ -120,6 +121,23 @@ def test_an_array_of_another_shape_or_kind_is_refused(saved, tmp_path, wrong):
         refused(folder)
         write_arrays(folder / "tables.npz", {other: values for other, values in arrays.items() if other != name})
         refused(folder)
+
+
+@pytest.mark.parametrize("column, wrong", [(0, 0), (0, -1e6), (0, np.inf), (1, np.nan), (1, -np.inf)])
+def test_a_runtime_that_is_not_positive_or_a_scale_that_is_not_finite_is_refused(saved, tmp_path, column, wrong):
+    folder = Path(shutil.copytree(saved[1], tmp_path / "copy"))
+    arrays = read_arrays(folder / "tables.npz")
+    arrays["scales"][0, column] = wrong
+    write_arrays(folder / "tables.npz", arrays)
+    with pytest.raises(RLFlowError, match="'scales' has a runtime that is not positive, or a number that is not fin"):
+        EditsWorldModel.load(folder)
+
+
+def test_a_model_of_a_graph_without_rewrites_has_a_scale_of_zero_and_loads(tmp_path):
+    task = task_of(onnx_model("a = Abs(x)", {"x": (2,)}, "a"), SIGNS_AND_PRODUCTS)
+    model = fitted(random_episodes(task, 3, 5), task)
+    model.save(tmp_path)
+    assert list(EditsWorldModel.load(tmp_path).rewards.scales.values()) == [0.0]
 
 
 def test_a_model_of_another_encoding_is_refused(saved):
