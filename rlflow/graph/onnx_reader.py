@@ -153,8 +153,10 @@ def weights_folder(model: onnx.ModelProto, path: Path) -> Path:
       model: the model that was read from the file; its locations may be changed.
       path: the file.
     """
+    if not path.is_symlink():
+        return path.parent
     linked, entries = path.resolve(), list(external_locations(model))
-    if not path.is_symlink() or any("\0" in entry.value for entry in entries):
+    if any("\0" in entry.value for entry in entries):
         return path.parent
     files = [(path.parent / entry.value).resolve() for entry in entries]
     if any(file.parent != linked.parent for file in files):

@@ -79,7 +79,8 @@ def plan(folder: Path, options: dict) -> Run:
       options: the options of the run with its seed, nested as in a config.
     """
     config = load_config(changes=options)
-    task = {"model": config.model, **task_of(config), **_contents(config)}
+    contents = _contents(config)
+    task = {"model": config.model, **task_of(config), **contents}
     learning = iteration_options(config)
     if iterations_of(config) == 1:
         learning = {key: value for key, value in learning.items() if key.startswith(("collect.", "world_model."))}
@@ -87,7 +88,7 @@ def plan(folder: Path, options: dict) -> Run:
     run = None
     for stage in [stage for stage in stages_of(config) if stage in shared]:
         run = Run(folder / "shared" / f"{stage}-{_hash({**task, **shared[stage]})}", (stage,), options, run)
-    name = f"{_hash(_decisive(config) | _contents(config))}-seed-{config.seed}"
+    name = f"{_hash(_decisive(config) | contents)}-seed-{config.seed}"
     return Run(folder / "trials" / name, STAGES[-2:], options, run)
 
 
