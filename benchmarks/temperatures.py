@@ -4,7 +4,8 @@
 
 For each model and seed, graph-mdn learns as in `benchmarks.world_models`, and PPO learns in its dreams once for each
 temperature in TEMPERATURES. τ acts on the mixture from which the recurrent network draws the noise of rewards; at τ = 0
-rewards have no noise. The tables are those of `benchmarks.world_models`; table 3 of the RLFlow paper shows the same.
+rewards have no noise. The tables have the columns of `benchmarks.world_models`. Table 3 of the RLFlow paper compares
+temperatures, too.
 """
 
 import sys

@@ -6,7 +6,8 @@ training.json is added when the training ends. It contains the results and the o
 
     {"experiment": "ppo-3-slow", "temperature": 1.0, "world_model": DIGEST, "options": {"controller": …, "dream": …}, …}
 
-The stage `eval` plays the controllers of all these files.
+The stage `eval` plays the controllers of all these files. A training in dreams also has dream.json from its beginning,
+with the options of the dream, so that it never goes on in another one.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -50,7 +50,7 @@ class Run:
       seed: the seed of the run.
       task: the options that estimates depend on: `env`, `cost`, `shapes` and `fix`.
       options: dotted name → value of the options that may not differ between runs whose results are averaged; empty if
-        the stored options are those of another experiment, which was begun later.
+        the run's stored options belong to another experiment.
       outcome: the result of the stage `eval`.
       stage_seconds: stage → duration in seconds, for the stages that were run.
       curves: name of a training → title → list of (step, value).
