@@ -15,11 +15,12 @@ priorities over the ready nodes (Topoformer, Gagrani et al. 2022).
 """
 
 import time
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
-from rlflow.memory.problem import Problem, breadth_first, depth_first
+from rlflow.memory.problem import Problem, Rows, breadth_first, depth_first
 
 ROOM = 62  # number of bits of a score of the function `score`
 
@@ -391,7 +392,7 @@ def segments(problem: Problem) -> list[Segment]:
     single = np.diff(ends, prepend=-1) == 1
     ends = ends[~(single & np.append(single[1:], False))]
     number = np.searchsorted(ends, place)
-    return [_segment(problem, number, k) for k in np.unique(number)]
+    return list(_parts(problem, number))
 
 
 def ancestors(problem: Problem) -> np.ndarray:
@@ -404,35 +405,45 @@ def ancestors(problem: Problem) -> np.ndarray:
     return result
 
 
-def _segment(problem: Problem, number: np.ndarray, k: int) -> Segment:
-    """Return segment k as a problem of its own.
+def _parts(problem: Problem, number: np.ndarray) -> Iterator[Segment]:
+    """Yield each segment as a problem of its own.
 
     A buffer of an earlier segment that is still needed exists from the beginning of the segment; a buffer that later
     segments read exists to the end.
 
     Args:
       problem: the whole problem.
-      number: int64 [n], the number of each node's segment.
-      k: the number of the segment to return.
+      number: int64 [n], the number of each node's segment; each number from 0 to the highest one occurs.
     """
-    nodes, renumbered = np.flatnonzero(number == k), np.cumsum(number == k) - 1
+    count, inside = number.max(initial=-1) + 1, number[problem.edges[:, 0]] == number[problem.edges[:, 1]]
+    nodes, edges = Rows.of(number, np.arange(problem.n), count), problem.edges[inside]
+    edges, reads, inplace = (
+        Rows.of(number[pairs[:, 0]], pairs, count) for pairs in (edges, problem.reads, problem.inplace)
+    )
     maker = np.where(problem.maker < 0, -1, number[problem.maker])
-    latest = np.full(len(problem.size), -1)  # last segment that reads each buffer
+    latest = maker.copy()  # last segment that makes or reads each buffer
     np.maximum.at(latest, problem.reads[:, 1], number[problem.reads[:, 0]])
-    buffers = (maker == k) | (maker < k) & (problem.kept | (latest >= k))
-    position, inside = np.cumsum(buffers) - 1, (number[problem.edges] == k).all(axis=1)
+    first, last = np.maximum(maker, 0), np.where(problem.kept, count - 1, latest)
+    spans = np.maximum(last - first + 1, 0)  # number of segments in which each buffer exists
+    within = np.arange(spans.sum()) - np.repeat(np.cumsum(spans) - spans, spans)
+    buffers = Rows.of(np.repeat(first, spans) + within, np.repeat(np.arange(len(spans)), spans), count)
+    # The numbers of nodes and buffers within a segment. Each segment overwrites those of its buffers.
+    renumbered, position = np.empty(problem.n, np.int64), np.empty(len(spans), np.int64)
+    renumbered[nodes.values] = np.arange(problem.n) - np.repeat(nodes.starts[:-1], nodes.counts)
+    for k in range(count):
+        mine = buffers[k]
+        position[mine] = np.arange(len(mine))
 
-    def of(pairs: np.ndarray) -> np.ndarray:
-        mine = pairs[number[pairs[:, 0]] == k]
-        return np.stack([renumbered[mine[:, 0]], position[mine[:, 1]]], axis=1)
+        def of(pairs: np.ndarray) -> np.ndarray:
+            return np.stack([renumbered[pairs[:, 0]], position[pairs[:, 1]]], axis=1)
 
-    made_here = maker[buffers] == k
-    part = Problem(
-        problem.work[nodes], renumbered[problem.edges[inside]], problem.size[buffers],
-        np.where(made_here, renumbered[problem.maker[buffers]], -1), (problem.kept | (latest > k))[buffers],
-        of(problem.reads), of(problem.inplace),
-    )  # fmt: skip
-    return Segment(nodes, part)
+        made_here = maker[mine] == k
+        part = Problem(
+            problem.work[nodes[k]], renumbered[edges[k]], problem.size[mine],
+            np.where(made_here, renumbered[problem.maker[mine]], -1), problem.kept[mine] | (latest[mine] > k),
+            of(reads[k]), of(inplace[k]),
+        )  # fmt: skip
+        yield Segment(nodes[k], part)
 
 
 # Exchange rate in the scores of `lowered`: one nat of log-probability counts as much as this share of the mean total
