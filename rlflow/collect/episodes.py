@@ -78,17 +78,20 @@ def _distinct_rows(arrays: Iterable[np.ndarray]) -> tuple[list[np.ndarray], np.n
 
     The table, float32, contains each distinct row of all arrays once, in the order of first occurrence.
     """
-    numbers: dict[bytes, int] = {}
-    rows, width = [], 0
+    numbers, rows, width = _Numbers(), [], 0
     for array in arrays:
         width = array.shape[1]
-        rows.append(np.array([numbers.setdefault(row, len(numbers)) for row in _row_bytes(array)], np.int32))
+        keys = np.ascontiguousarray(array, np.float32).view(f"V{4 * width}")[:, 0].tolist()
+        rows.append(np.fromiter(map(numbers.__getitem__, keys), np.int32, len(keys)))
     return rows, np.frombuffer(b"".join(numbers), np.float32).reshape(-1, width)
 
 
-def _row_bytes(array: np.ndarray) -> Iterator[bytes]:
-    data, size = np.ascontiguousarray(array, np.float32).tobytes(), 4 * array.shape[1]
-    return (data[at : at + size] for at in range(0, len(data), size))
+class _Numbers(dict):
+    """A dictionary that gives each new key the next number, from 0."""
+
+    def __missing__(self, key: bytes) -> int:
+        number = self[key] = len(self)
+        return number
 
 
 MEASUREMENT = np.dtype([("graph", "S64"), ("seconds", np.float64)])  # hexadecimal hash of the graph, duration
