@@ -36,7 +36,6 @@ from rlflow.collect.rollouts import SHARD_EPISODES, record, shard_path
 from rlflow.common.errors import RLFlowError
 from rlflow.common.task import LocalState, State, valid_actions
 from rlflow.env.step import Recalls, StepEnv
-from rlflow.optimisation.candidates import states_along
 from worldmodel.base import WorldModel
 from worldmodel.latent_env import LatentEnv
 
@@ -81,10 +80,10 @@ class Recorder(gymnasium.Wrapper):
             self.copied += 1
         else:
             result = self.env.step(action)
+            self.env.unwrapped.state.arrays()  # Encoding each state at once is incremental.
         if result[-1]["valid"]:
             self.actions.append(action)
             self.states.append(self.env.unwrapped.state)
-            self.states[-1].arrays()  # Encoding each state at once is incremental.
         after, reward, terminated, truncated, info = result
         return after, reward, terminated, truncated or len(self.actions) - self.copied >= self.most, info
 
@@ -160,8 +159,11 @@ class Player:
         """
         best = max(range(len(before)), key=lambda k: best_part(before[k])[1])
         if self._best is None or self._best[0] != best:
-            moves = _rewrites(before[best])
-            self._best = best, Way(moves, states_along(self.env.task, moves))
+            moves, states = _rewrites(before[best]), [self.env.task.initial]
+            for move in moves:
+                states[-1].arrays()  # Encoding each state at once is incremental.
+                states.append(states[-1].apply(*move))
+            self._best = best, Way(moves, states)
         return self._best[1]
 
 

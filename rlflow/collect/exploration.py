@@ -83,7 +83,8 @@ def play_novel(
         taken[xfer_id] += 1
         actions.append((xfer_id, location))
         states.append(known or states[-1].follow(match))
-        states[-1].arrays()  # Encoding each state at once is incremental.
+        if known is None:
+            states[-1].arrays()  # Encoding each state at once is incremental.
         if observer is not None:
             observer.took(match, states[-1])
 
