@@ -1,4 +1,4 @@
-"""The command `bound`: compute a lower bound of the analytic cost over all graphs that the rules make of a model."""
+"""The command `bound`: compute a lower bound of the analytic cost over a stated set of graphs that the rules make."""
 
 import math
 import time
@@ -8,7 +8,7 @@ from rlflow.cli.command import add_command, add_custom_ops, add_sizes, ending
 from rlflow.common.errors import RLFlowError
 from rlflow.common.messages import progress_bar, shape_words
 
-TEXT = "bound the possible gain: a lower bound of the cost of all graphs that the rules make"
+TEXT = "bound the possible gain: a lower bound of the cost of the graphs that a number of rewrites make"
 
 
 def add(commands) -> None:

@@ -1,4 +1,4 @@
-"""The commands `costs`: manage the stored timings of kernels, and train the prior of kernels."""
+"""The commands `costs`: manage timings of kernels, explain a model's time, calibrate the machine, train the prior."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,7 +17,7 @@ from rlflow.common.errors import RLFlowError
 from rlflow.common.messages import counted, shape_words
 from rlflow.common.options import setting
 
-TEXT = "manage the timings of kernels, calibrate the machine and train the prior of kernels"
+TEXT = "manage the timings of kernels, explain a model's time, calibrate the machine and train the prior of kernels"
 SHOW = "show the number and the duration of the timed kernels of each operator"
 CALIBRATE = "measure the speeds of this machine: arithmetic, caches, memory, launch (for predicted and roofline costs)"
 EXPLAIN = "show where the time of a model goes: its kernels, their times, and how near each is to its bound"

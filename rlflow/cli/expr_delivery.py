@@ -1,4 +1,4 @@
-"""Search for a cheaper program, check it, and write it with its receipt, its C and a picture of the path."""
+"""Check a program that `expr` found, and write it with its receipt, its C and a picture; replay receipts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

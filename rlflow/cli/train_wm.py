@@ -1,4 +1,4 @@
-"""The command `train-wm`: train the world model."""
+"""The command `train-wm`: train the world model, by default twice, with real episodes of a controller in between."""
 
 from rlflow.cli.command import ITERATIONS, add_iterations, add_stage, changed_options, ending, open_run
 
