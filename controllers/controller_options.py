@@ -176,7 +176,11 @@ class PPOConfig(LearnerConfig):
         32, "two-stage: size of the rule embedding in the location head", used_if={"policy": ("two-stage",)}
     )
     evaluate_every: int = option(5, "updates between evaluations (and checkpoints); divides `updates`")
-    evaluation_dreams: int = option(8, "episodes of a greedy evaluation; the policy of the best mean return is kept")
+    evaluation_dreams: int = option(
+        8,
+        "episodes of a greedy evaluation in dreams (one on the real graph, where all are equal); the policy of the "
+        "best mean return is kept",
+    )  # fmt: skip
 
     def __post_init__(self):
         super().__post_init__()

@@ -311,7 +311,10 @@ class PPO(ActorCritic, Controller):
     def train(self, make_env, seed, folder, log=None, progress=None):
         config = self.config
         trainer = self.trainer(folder, seed, config.updates, log, progress, config.evaluate_every)
-        env, evaluation_env = self.open(make_env, config.envs), self.open(make_env, config.evaluation_dreams)
+        env = self.open(make_env, config.envs)
+        # All greedy episodes on a real graph are equal.
+        episodes = 1 if env.metadata.get("deterministic") else config.evaluation_dreams
+        evaluation_env = self.open(make_env, episodes)
 
         def update() -> dict:
             rng = np.random.default_rng([seed, self.iterations])
@@ -433,16 +436,21 @@ class PPO(ActorCritic, Controller):
         """
         if not self.config.imitate or not self.best_episode.steps:
             return {}
-        losses = [self.imitate(self.best_episode.steps) for _ in range(self.config.imitate)]
-        return {"imitation_loss": float(losses[-1]), "imitated_return": self.best_episode.returned}
+        for _ in range(self.config.imitate):
+            loss, norm = self.imitate(self.best_episode.steps)
+        check_finite({"gradient_norm": norm}, self.iterations)  # later norms are not finite either
+        return {"imitation_loss": float(loss), "imitated_return": self.best_episode.returned}
 
     def _imitate(self, steps):
-        """Make one gradient step on the steps of an episode; return the mean −log π(choice) before it."""
+        """Make one gradient step on the steps of an episode.
+
+        Returns:
+          (the mean −log π(choice) before the step, the norm of the gradient), float32 [] each.
+        """
         with tf.GradientTape() as tape:
             features = self.learner.features(steps["z"], steps["h"])
             loss = -tf.reduce_mean(self.learner.learning(features, steps).log_prob(steps["choice"]))
-        self.descend(tape, loss)
-        return loss
+        return loss, self.descend(tape, loss)["gradient_norm"]
 
     def _update(self, batch):
         """Make one gradient step on a minibatch of M transitions; return the scalars to log."""

@@ -152,11 +152,14 @@ class CountedEnv(gymnasium.Wrapper):
 
 
 class CountedVectorEnv(SyncVectorEnv):
-    """A vector environment of n copies in AutoresetMode.SAME_STEP, as in dreams; each step counts as n interactions."""
+    """A vector environment of n copies in AutoresetMode.SAME_STEP, as in dreams; each step counts as n interactions.
+
+    `metadata["deterministic"]` is True: episodes with equal actions are equal.
+    """
 
     def __init__(self, make: Callable[[], gymnasium.Env], n: int, interactions: Interactions):
         super().__init__([make] * n, autoreset_mode=AutoresetMode.SAME_STEP)
-        self._interactions = interactions
+        self.metadata, self._interactions = self.metadata | {"deterministic": True}, interactions
 
     def step(self, actions: np.ndarray) -> tuple[dict, np.ndarray, np.ndarray, np.ndarray, dict]:
         self._interactions.use(self.num_envs)

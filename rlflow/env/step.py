@@ -337,7 +337,7 @@ class MultiModelEnv(gymnasium.Env):
 
     def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[dict, dict]:
         self._current = self.envs[(options or {}).get("model", 0) % self.models]
-        return self._current.reset(seed=seed)
+        return self._current.reset(seed=seed, options=options)
 
     def step(self, action) -> tuple[dict, float, bool, bool, dict]:
         return self._current.step(action)

@@ -167,6 +167,13 @@ def test_a_divergence_is_a_stop_reason_and_keeps_the_best_so_far(tmp_path):
     assert kept.best_return == results["best_return"]
 
 
+def test_imitation_that_diverges_stops_the_training_before_the_next_checkpoint(tmp_path, monkeypatch):
+    ppo = make(PPO, PPOConfig(updates=2, envs=8, steps=16, hidden=16, evaluate_every=1, evaluation_dreams=2), Counter)
+    monkeypatch.setattr(ppo, "imitate", lambda steps: (np.float32(0.5), np.float32(np.nan)))
+    results = ppo.train(vector(Counter), 0, tmp_path)
+    assert (results["stop_reason"], results["iterations"]) == ("diverged", 0)
+
+
 def test_impossible_options_are_refused():
     with pytest.raises(RLFlowError, match="evaluate_every to divide updates"):
         PPOConfig(updates=7)

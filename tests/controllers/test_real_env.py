@@ -49,6 +49,18 @@ def test_every_step_of_every_copy_is_an_interaction(tmp_path):
     assert results["iterations"] == CONFIG.generations
 
 
+def test_ppo_evaluates_one_greedy_episode_because_all_are_equal_on_a_real_graph(tmp_path):
+    made = []
+
+    def counted():
+        made.append(Counting())
+        return made[-1]
+
+    results = train_for_real(make(PPO, UPDATES, Counting), counted, 100_000, 0, tmp_path)
+    assert results["iterations"] == UPDATES.updates
+    assert len(made) == UPDATES.envs + 1
+
+
 def test_interactions_stay_within_the_limit_and_earlier_generations_count(tmp_path):
     whole, _, _ = trained(tmp_path / "whole", 100_000)
     limit = whole["env_steps"] - 1

@@ -107,8 +107,10 @@ class EditsObserver:
 
     def _locations(self, xfer_id: int) -> list[int]:
         """Return the environment's location numbers of a rule, in the order of the model's location numbers."""
-        orders = self._orders(xfer_id)
-        return sorted(range(len(orders)), key=orders.__getitem__)
+        if xfer_id not in self._sorted:
+            orders = self._orders(xfer_id)
+            self._sorted[xfer_id] = sorted(range(len(orders)), key=orders.__getitem__)
+        return self._sorted[xfer_id]
 
     def _orders(self, xfer_id: int) -> list[tuple]:
         """Return the sort key (see `_order`) of each location of a rule, in the order of the environment's numbers."""
@@ -116,6 +118,7 @@ class EditsObserver:
         return [self._located[xfer_id][self._name(match_record(self.state, match))] for match in matches]
 
     def _locate(self, lost: Iterable[MatchRecord], appeared: Iterable[MatchRecord]) -> None:
+        self._sorted: dict[int, list[int]] = {}  # rule → results of `_locations` in the present state
         for match in lost:
             self._located[match.xfer_id].pop(self._name(match), None)  # edits list both orders of a symmetric match
         for match in appeared:
