@@ -293,7 +293,8 @@ def _read_episodes(path: Path, first: int) -> list[Episode]:
 def demonstrate(controller: Controller, episodes: Sequence[Episode], env: StepEnv, model: WorldModel) -> None:
     """Let a controller imitate the best one of some real episodes in its coming training.
 
-    The actions are replayed on the real graph. This uses no interactions, because all of them were played before.
+    The actions are replayed on the real graph. This uses no interactions, because all of them were played before. In a
+    task without NO-OP, nothing is imitated.
 
     Args:
       controller: the controller.
@@ -301,6 +302,8 @@ def demonstrate(controller: Controller, episodes: Sequence[Episode], env: StepEn
       env: the real environment.
       model: the world model that encodes observations.
     """
+    if not model.spec.stop:
+        return
     best = max(episodes, key=lambda episode: best_part(episode)[1])
     latent, actions = LatentEnv(env, model), []
     observations = [latent.reset()[0]]
@@ -308,6 +311,6 @@ def demonstrate(controller: Controller, episodes: Sequence[Episode], env: StepEn
         actions.append(latent.model_action(move))
         observations.append(latent.step(actions[-1])[0])
     actions.append(np.array((model.spec.n_rules, 0)))
-    if len(actions) > 1 and model.spec.stop:
+    if len(actions) > 1:
         stacked = {key: np.stack([one[key] for one in observations]) for key in observations[0]}
         controller.imitate_first(stacked, np.array(actions, np.int64), best_part(best)[1])
