@@ -34,7 +34,7 @@ from rlflow.collect.episodes import Episode, interactions_of, read_shard, write_
 from rlflow.collect.exploration import ExplorationObserver, play_novel
 from rlflow.collect.rollouts import SHARD_EPISODES, record, shard_path
 from rlflow.common.errors import RLFlowError
-from rlflow.common.task import LocalState, State, valid_actions
+from rlflow.common.task import LocalState, State, Task, valid_actions
 from rlflow.env.step import Recalls, StepEnv
 from worldmodel.base import WorldModel
 from worldmodel.latent_env import LatentEnv
@@ -159,12 +159,21 @@ class Player:
         """
         best = max(range(len(before)), key=lambda k: best_part(before[k])[1])
         if self._best is None or self._best[0] != best:
-            moves, states = _rewrites(before[best]), [self.env.task.initial]
-            for move in moves:
-                states[-1].arrays()  # Encoding each state at once is incremental.
-                states.append(states[-1].apply(*move))
-            self._best = best, Way(moves, states)
+            moves = _rewrites(before[best])
+            self._best = best, Way(moves, encoded_along(self.env.task, moves))
         return self._best[1]
+
+
+def encoded_along(task: Task, moves: Sequence[tuple[int, int]]) -> list[State]:
+    """Return the initial state of a task and the state after each move, and encode each state before the next move.
+
+    Encoding is incremental: a state that is encoded later repeats the work of all states before it.
+    """
+    states = [task.initial]
+    for move in moves:
+        states[-1].arrays()
+        states.append(states[-1].apply(*move))
+    return states
 
 
 def best_part(episode: Episode) -> tuple[int, float]:

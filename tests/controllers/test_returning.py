@@ -9,7 +9,17 @@ import numpy as np
 import pytest
 
 from controllers import recording
-from controllers.recording import CHAIN, KINDS, Player, Recorder, Way, _rewrites, best_part, play_iteration
+from controllers.recording import (
+    CHAIN,
+    KINDS,
+    Player,
+    Recorder,
+    Way,
+    _rewrites,
+    best_part,
+    encoded_along,
+    play_iteration,
+)
 from rlflow.collect.episodes import read_shard, write_shard
 from rlflow.collect.exploration import play_novel
 from rlflow.collect.rollouts import play_random, record
@@ -111,11 +121,11 @@ def test_counted_interactions_equal_the_rewrites_carried_out_and_the_stops(
 
     def not_counted(*arguments):
         before = len(carried_out)
-        states = states_along(*arguments)
+        states = encoded_along(*arguments)
         del carried_out[before:]  # the best path, which was played before
         return states
 
-    monkeypatch.setattr(recording, "states_along", not_counted)
+    monkeypatch.setattr(recording, "encoded_along", not_counted)
     carried_out.clear()  # Forget the rewrites that drew the plan.
     episodes = play_iteration(actor, tmp_path, 400, 24, (3, 2))
     stops = sum(int((episode.actions[:, 0] == task.no_op).sum()) for episode in episodes)
@@ -127,6 +137,14 @@ def test_counted_interactions_equal_the_rewrites_carried_out_and_the_stops(
         assert max(of_kind["excursion"]) > 6 and max(of_kind["detour"]) > 6
     else:
         assert not any(copied) and len(episodes) < 24
+
+
+def test_states_of_the_best_path_are_encoded_step_by_step(task):
+    moves = _rewrites(play_novel(task, relative, (), STEPS, np.random.default_rng(165)))
+    assert len(moves) > 5
+    for state in encoded_along(task, moves)[1:]:
+        before, _ = state._entries_before
+        assert before.nodes and len(before.nodes.keys() ^ state.graph.nodes.keys()) < 10
 
 
 def test_an_episode_with_copied_steps_equals_its_full_replay(task, tmp_path):
