@@ -14,6 +14,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import VectorEnv
 
+from controllers.base import derive_seed
 from rlflow.common.errors import RLFlowError
 from rlflow.common.task import EpisodeReward
 
@@ -136,7 +137,7 @@ def best_of(players: Sequence, env: gym.Env, samples: int, seed: int, deadline: 
       players: controllers with equal observations (see `Learner.players`). They take turns in sampled episodes.
       env: an environment with `info["cost"]` from reset and from every step.
       samples: the number of sampled episodes.
-      seed: the seed of the greedy episodes; sampled episode k = 1, 2, … has seed + k.
+      seed: the seed of the greedy episodes; the seed of sampled episode k = 1, 2, … is derived from (seed, k).
       deadline: the value of time.monotonic() after which no episode begins; the first episode is always played.
     """
     trajectories, n = [], len(players)
@@ -144,7 +145,8 @@ def best_of(players: Sequence, env: gym.Env, samples: int, seed: int, deadline: 
     while len(trajectories) < n + samples and (not trajectories or time.monotonic() < deadline):
         number = len(trajectories)
         sampled = max(number - n + 1, 0)  # number of the sampled episode; 0 for a greedy one
-        trajectories.append(rollout(players[number % n], env, greedy=not sampled, seed=seed + sampled))
+        own = derive_seed(seed, sampled) if sampled else seed  # with seed + k, runs of adjacent seeds would draw alike
+        trajectories.append(rollout(players[number % n], env, greedy=not sampled, seed=own))
     cost, index, prefix = min(
         (cost, index, prefix)
         for index, trajectory in enumerate(trajectories)

@@ -249,10 +249,10 @@ def recorded(controller, env: StepEnv, model: WorldModel, seed: int) -> Iterator
       controller: the controller that acts.
       env: the real environment.
       model: the world model that encodes observations.
-      seed: the first seed; episode k has seed + k.
+      seed: the seed; the seed of episode k is derived from (seed, k).
     """
     player = Player(controller, env, model)
-    return (player.episode(k, seed + k) for k in count())
+    return (player.episode(k, derive_seed(seed, k)) for k in count())
 
 
 def play_iteration(

@@ -87,6 +87,9 @@ class LatentEnv(gymnasium.Wrapper):
 
     def _observe(self) -> dict[str, np.ndarray]:
         seen, steps, stop = self._observer, self._steps, self.model.spec.stop
-        counts = np.where(self._barred, 0, self._counts).astype(np.int32)
-        class_counts = np.where(self._barred[self.model.match_classes], 0, self._class_counts).astype(np.int32)
+        barred = self._barred
+        if not stop and not self._counts[~barred].any():  # without NO-OP, an action must remain
+            barred = np.zeros_like(barred)
+        counts = np.where(barred, 0, self._counts).astype(np.int32)
+        class_counts = np.where(barred[self.model.match_classes], 0, self._class_counts).astype(np.int32)
         return spaces.observation(seen.z, seen.h, counts, class_counts, steps, stop)

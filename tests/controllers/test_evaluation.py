@@ -60,6 +60,18 @@ def test_the_same_seed_repeats_all_trajectories():
     assert len({str(t.actions) for t in runs[0].trajectories}) == 4
 
 
+def test_sampled_episodes_of_adjacent_seeds_draw_from_other_streams():
+    class Drawing(Fixed):
+        def act(self, observation, greedy=True, rng=None):
+            drawn.append(rng.random())
+            return super().act(observation, greedy, rng)
+
+    drawn = []
+    for seed in (4, 5):
+        best_of([Drawing(*[QUIT] * 5)], Sacrifice(), samples=4, seed=seed)
+    assert len(set(drawn)) == len(drawn) == 10
+
+
 class Longer(Toy):
     """An environment in which location k of rule 0 pays k − 2; the episode ends after 100 steps."""
 

@@ -155,3 +155,21 @@ def test_a_rule_that_led_in_a_circle_is_not_shown_again_in_the_episode(leaves):
     # Rule 1 gained on the circle, so it is shown again. A rule that is not shown can still be applied.
     assert play(2, 0) == (([0, 1, 1], [0, 0, 1, 1]) if leaves else ([1, 1, 1], [1, 0, 1, 1]))
     assert env.reset()[0]["counts"].tolist() == [2, 0, 1, 1]
+
+
+class Placing(Circles):
+    """A task without NO-OP, whose only rule applies at two places until the end and never gains."""
+
+    def reset(self, *, seed=None, options=None):
+        self.state = SimpleNamespace(objective=9, counts=np.array([2, 0, 0], np.int32))
+        return {"location_masks": np.ones((4, 2), np.int8)}, {}
+
+    def step(self, action):
+        return *self.reset()[:1], 0.0, False, False, {}
+
+
+def test_without_no_op_a_rule_is_shown_if_no_other_is_left():
+    model = Circular(replace(toy.SPEC, n_rules=3, max_locations=2, stop=False))
+    env = LatentEnv(Placing(), model, leaves_circles=True)
+    seen = [env.reset()[0], *[env.step(np.array([0, 0]))[0] for _ in range(3)]]
+    assert all(one["counts"].tolist() == [2, 0, 0, 0] for one in seen)

@@ -118,9 +118,11 @@ class NeuralImagination(EditsImagination):
         followed = self.model.episode_state(inputs, np.asarray(actions)[:, 0], self.h, temperature, seed)
         self.h = np.where(rows[:, None], followed.h, self.h)
         self._steps = self._steps + rows
+        # Where gains explain the rewards, NO-OP pays nothing in the data.
+        stops = None if self.model.rewards.pays else (followed.rests, followed.expected)
         return Imagined(
             np.where(rows, imagined.rewards + followed.rests, 0.0), rows & followed.ends, imagined.uncertainty,
-            np.where(rows, imagined.rewards + followed.expected, 0.0), (followed.rests, followed.expected),
+            np.where(rows, imagined.rewards + followed.expected, 0.0), stops,
         )  # fmt: skip
 
 

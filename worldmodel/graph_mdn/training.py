@@ -1,7 +1,7 @@
 """The training of "graph-mdn": the match networks, the node network and the latent state, then the recurrent state."""
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import CancelledError, ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, CancelledError, ThreadPoolExecutor, wait
 from functools import partial
 from pathlib import Path
 from threading import Event, Lock
@@ -187,7 +187,8 @@ class _Networks:
         with ThreadPoolExecutor(AT_ONCE) as pool:
             running = [(name, pool.submit(descend)) for name, descend in trainings]
             try:
-                losses = {name: training.result() for name, training in running}
+                wait([training for _, training in running], return_when=FIRST_EXCEPTION)
+                losses = {name: training.result() for name, training in running if training.done()}
             except BaseException:  # also after Ctrl-C, the other trainings end at their next step
                 self._is_stopped.set()
                 pool.shutdown(wait=False, cancel_futures=True)

@@ -11,7 +11,7 @@ from typing import NamedTuple, Self
 import numpy as np
 import tensorflow as tf
 
-from worldmodel.edits.dream_states import DreamStates
+from worldmodel.edits.dream_states import NodeSets
 from worldmodel.edits.grounding_index import GroundingIndex
 from worldmodel.edits.learned_rules import Effect, LearnedRules, complete_effect
 from worldmodel.edits.logged_episodes import GroundedEpisode
@@ -324,7 +324,7 @@ def whole_graphs(training: TrainingSet, table: SignatureTable) -> list[CostedNod
 
 def _whole_graph(index: GroundingIndex, rows: NodeRows, episode: GroundedEpisode, t: int) -> CostedNodes:
     there = episode.nodes[t]
-    states = DreamStates(index, [there], int(index.rule.values.max(initial=0)) + 1)
+    states = NodeSets(index, [there])
     nodes, senders, receivers, makes = around(states, np.zeros(len(there), np.int64), there, 1)
     return CostedNodes(rows.batch(nodes, senders, receivers, makes), _log_ns(episode.costs(t)))
 

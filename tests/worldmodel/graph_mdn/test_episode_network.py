@@ -118,8 +118,12 @@ def test_the_recurrent_state_is_the_same_in_the_dream_and_in_reality(trained):
 
 
 @eager()
-def test_a_stop_in_a_dream_pays_what_the_recurrent_state_predicts(trained, monkeypatch):
+@pytest.mark.parametrize("pays", [False, True])
+def test_a_stop_in_a_dream_pays_what_the_recurrent_state_predicts_unless_gains_explain_rewards(
+    trained, monkeypatch, pays
+):
     model, _ = trained
+    monkeypatch.setattr(model.rewards, "pays", pays)
     state = model.episode_state
 
     def generous(*arguments):
@@ -133,7 +137,7 @@ def test_a_stop_in_a_dream_pays_what_the_recurrent_state_predicts(trained, monke
     _, paid, terminated, *_ = dream.step(np.array([move, stop]))
     inputs = inputs_of(first["z"][1:], np.zeros(1), np.zeros(1), np.zeros(1), np.zeros(1))
     followed = state(inputs, np.array([model.spec.n_rules]), first["h"][1:], 0.0, (0, 0))
-    assert terminated[1] and paid[1] == pytest.approx(followed.expected[0] + 1, rel=1e-4)
+    assert terminated[1] and paid[1] == pytest.approx(0 if pays else followed.expected[0] + 1, rel=1e-4)
 
 
 @eager()
