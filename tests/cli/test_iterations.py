@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from controllers import recording
+from controllers.base import derive_seed
 from controllers.iterations import learn_in_iterations
 from controllers.random import RandomConfig, RandomController
 from controllers.recording import Player, play_iteration, recorded
@@ -170,7 +171,7 @@ def test_the_episodes_of_a_controller_do_not_depend_on_earlier_episodes(task):
     single = player(task)
     three = list(islice(recorded(single.controller, single.env, Backwards(task), 5), 3))
     assert [episode.index for episode in three] == [0, 1, 2]
-    same(single.episode(2, 7), three[2])
+    same(single.episode(2, derive_seed(5, 2)), three[2])
 
 
 # -- the command -----------------------------------------------------------------------------------
